@@ -67,7 +67,7 @@ impl Parts {
         let Self { config, configz, host, clients, view, events: sender, cancel, recorded: _ } = self;
         let socket = &config.control_socket;
         let listener = control::listen(socket).with_context(|| format!("listen on {}", socket.display()))?;
-        let service = service(&config, &view, &host.containerd, &host.workers);
+        let service = service(&config, &view, &host);
         tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
         let node = Node::new(config.node.clone(), sources);
         let node_loop = NodeLoop::new(node, Arc::clone(&host), store, view.clone(), sinks, sender.clone());
@@ -157,14 +157,9 @@ fn serve(served: Served, asking: Option<Asking>, cancel: &CancellationToken, tas
     tasks.spawn(server::run(served, settings, presenting, cancel.clone()));
 }
 
-fn service(
-    config: &Config,
-    view: &View,
-    containerd: &runtime::Containerd,
-    workers: &Workers,
-) -> control::Service<runtime::Containerd> {
-    let (view, paths) = (view.clone(), config.node.paths.clone());
-    control::Service { view, paths, runtime: containerd.clone(), workers: workers.clone() }
+fn service(config: &Config, view: &View, host: &Host) -> control::Service<runtime::Containerd> {
+    let (view, paths, shims) = (view.clone(), config.node.paths.clone(), host.shims.clone());
+    control::Service { view, paths, shims, runtime: host.containerd.clone(), workers: host.workers.clone() }
 }
 
 fn reads_manifests(workers: &Workers) -> source::file::Read {

@@ -1,18 +1,16 @@
 //! A process in a container: the client's streams on one side, the shim's on the other.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use berth_core::{
     id::{ContainerId, PodName},
     oci::{ConfigError, ExecTerminal, exec_process},
-    paths,
     status::{ContainerState, ContainerStatus},
 };
 use berth_proto::{
     EXEC_BY_COMMAND,
-    client::{AttachReceiver, AttachSender, ShimClient},
+    client::{AttachReceiver, AttachSender},
     shim::{AttachInput, ExecStart, Resize, attach_input, attach_output},
-    shim_protocol,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -30,7 +28,7 @@ use crate::{causes::with_causes, view::PodView};
 const SPEC_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs the process and passes its streams on until it ends. The answer is its exit code, or why there is none. A client
-/// that goes takes its connection to the shim along, which ends the process's streams.
+/// that goes takes both halves of the process's streams along, which ends it.
 pub(super) async fn run<R: Runtime>(
     stream: &mut UnixStream,
     service: &Service<R>,
@@ -61,19 +59,20 @@ async fn start<R: Runtime>(
     if request.command.is_empty() {
         return Err(failed("describe the process", &with_causes(&ConfigError::NoCommand)));
     }
-    let socket = paths::shim_socket(&service.paths.run, sandbox);
-    let shim = ShimClient::connect(Path::new(&socket))
-        .await
-        .map_err(|error| failed("reach the shim", &with_causes(&error)))?;
     let container_id = id.as_str().to_owned();
     let start = ExecStart { container_id, stdin: request.stdin, ..ExecStart::default() };
-    let state = shim.state().await.map_err(|error| failed("ask the shim", &with_causes(&error)))?;
-    let start = if shim_protocol(&state) >= EXEC_BY_COMMAND {
+    let protocol = service.shims.protocol(sandbox).await;
+    let protocol = protocol.map_err(|error| failed("ask the shim", &with_causes(&error)))?;
+    let start = if protocol >= EXEC_BY_COMMAND {
         ExecStart { command: request.command.clone(), terminal: request.tty, ..start }
     } else {
         ExecStart { process: process(service, &id, request).await?, ..start }
     };
-    shim.exec(start).await.map_err(|error| failed("start the process", &with_causes(&error)))
+    service
+        .shims
+        .exec(sandbox, start)
+        .await
+        .map_err(|error| failed("start the process", &with_causes(&error)))
 }
 
 /// The process as JSON, for a shim that does not know how the container's own runs.

@@ -26,7 +26,7 @@ use super::{
     protocol::{Answer, Envelope, Frame, FrameError, FrameKind, PIECE_MAX, Request, VERSION},
     stalled,
 };
-use crate::{causes::with_causes, view::View, workers::Workers};
+use crate::{causes::with_causes, runtime::Shims, view::View, workers::Workers};
 
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
@@ -50,6 +50,8 @@ pub struct Service<R> {
     pub view: View,
     /// Where shims and logs are.
     pub paths: Paths,
+    /// The pods' shims.
+    pub shims: Shims,
     /// The runtime.
     pub runtime: R,
     /// What hangs.

@@ -1,6 +1,6 @@
 use std::{
     os::{fd::AsRawFd as _, unix::fs::PermissionsExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
+    sync::mpsc,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use super::{
     *,
 };
 use crate::{
+    runtime::Shims,
     view::{Problem, View},
     workers::Workers,
 };
@@ -59,7 +61,9 @@ impl World {
         };
         let (view, cancel) = (View::default(), CancellationToken::new());
         let workers = Workers::open(directory.path()).unwrap();
-        let service = Service { view: view.clone(), paths, runtime: NoContainers, workers };
+        let (events, _nobody) = mpsc::channel(1);
+        let shims = Shims::new(&paths.run, Path::new("/nowhere"), events);
+        let service = Service { view: view.clone(), paths, shims, runtime: NoContainers, workers };
         let listener = listen(&socket).unwrap();
         tokio::spawn(serve(listener, Arc::new(service), cancel.clone()));
         Self { _directory: directory, socket, cancel, view }

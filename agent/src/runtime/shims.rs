@@ -4,6 +4,7 @@
 //! its events come by a call that waits. A shim that is gone is reported once, and its task ends.
 
 mod process;
+mod streams;
 
 use std::{
     collections::BTreeMap,

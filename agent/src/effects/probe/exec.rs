@@ -13,9 +13,8 @@ use berth_core::{
 };
 use berth_proto::{
     EXEC_BY_COMMAND,
-    client::{CallError, ShimClient},
+    client::CallError,
     shim::{ExecSyncRequest, ExecSyncResponse},
-    shim_protocol,
     ttrpc::{Code, Status},
 };
 
@@ -54,16 +53,15 @@ async fn run(
         output_bytes_max: u64::try_from(OUTPUT_BYTES_MAX).unwrap_or_default(),
         ..ExecSyncRequest::default()
     };
-    let shim = ShimClient::connect(&host.shims.socket(&probe.sandbox)).await?;
-    match shim.exec_sync(&request).await {
+    match host.shims.exec_sync(&probe.sandbox, &request).await {
         Err(CallError::Status(status)) if status.code == Code::InvalidArgument => {
-            let state = shim.state().await?;
-            if shim_protocol(&state) >= EXEC_BY_COMMAND {
+            if host.shims.protocol(&probe.sandbox).await? >= EXEC_BY_COMMAND {
                 return Err(CallError::Status(status));
             }
             let process =
                 process(host, id, probe).await.map_err(|why| Status::new(Code::Unavailable, why))?;
-            shim.exec_sync(&ExecSyncRequest { process, command: Vec::new(), ..request }).await
+            let request = ExecSyncRequest { process, command: Vec::new(), ..request };
+            host.shims.exec_sync(&probe.sandbox, &request).await
         }
         answer => answer,
     }
