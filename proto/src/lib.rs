@@ -2,11 +2,12 @@
 //!
 //! Messages are generated from `proto/` and checked in; `tests/regenerate.rs` holds them to the definitions. [`ttrpc`]
 //! is the transport as a state machine without I/O, which the shim drives from its poll loop; `client` (a feature)
-//! drives it from Tokio.
+//! drives it from Tokio. [`flow`] is what the ends of a stream with a process keep.
 
 mod any;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod flow;
 mod generated;
 pub mod ttrpc;
 mod version;
@@ -24,7 +25,7 @@ pub use generated::grpc::health::v1 as health;
 pub use generated::io::containerd::cgroups::{v1 as cgroup1, v2 as cgroup2};
 pub use generated::runtimeoptions::v1 as runtimeoptions;
 pub use prost_types::{Any, Timestamp};
-pub use version::{EXEC_BY_COMMAND, SHIM_PROTOCOL, shim_protocol};
+pub use version::{EXEC_BY_COMMAND, FLOW_CONTROL, SHIM_PROTOCOL, shim_protocol};
 
 /// The second name of [`task::task_service`]: the same methods and messages, asked for by containerd 2.0 and later.
 pub const TASK_V3: &str = "containerd.task.v3.Task";

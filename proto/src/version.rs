@@ -3,11 +3,14 @@
 use crate::shim::StateResponse;
 
 /// What a shim that is built from this tells. 2 added `log_stalled_since` of a task, and the version itself; 4 added execs by
-/// their command.
-pub const SHIM_PROTOCOL: u32 = 4;
+/// their command; 5 flow control of streams.
+pub const SHIM_PROTOCOL: u32 = 5;
 
 /// The version since which a shim runs a command as the container's own process runs.
 pub const EXEC_BY_COMMAND: u32 = 4;
+
+/// The version since which streams with processes are flow-controlled, so that all of them may share one connection.
+pub const FLOW_CONTROL: u32 = 5;
 
 /// The version that a shim speaks: shims outlive agents, and the first ones did not tell it.
 #[must_use]

@@ -167,7 +167,7 @@ async fn input(
             }
             FrameKind::Message | FrameKind::Stdout | FrameKind::Stderr => return Err(gone()),
         };
-        if sender.send(&AttachInput { what: Some(what) }).await.is_err() {
+        if sender.send(&AttachInput::from(what)).await.is_err() {
             // The process has ended; its exit code is on its way to the other direction.
             std::future::pending::<()>().await;
         }

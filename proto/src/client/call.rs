@@ -10,7 +10,7 @@ use prost::Message;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
-use super::connection::{COMMANDS_MAX, Command, Connection, STREAM_MESSAGES_MAX};
+use super::connection::{COMMANDS_MAX, Command, Connection, Opened, STREAM_MESSAGES_MAX, Sink, Waiter};
 use crate::ttrpc::{ClientError, FrameError, MESSAGE_LEN_MAX, MessageType, Request, Status};
 
 /// Why a call or a stream failed.
@@ -73,8 +73,8 @@ impl Client {
         Client { commands, fate }
     }
 
-    /// Makes a call with one message each way. With a `timeout`, which goes to the server too, an answer that comes
-    /// later is dropped. Dropping the future abandons the call in the same way.
+    /// Makes a call with one message each way. With a `timeout`, which goes to the server too, it is cancelled when its time is
+    /// over. Dropping the future cancels it in the same way.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -88,8 +88,10 @@ impl Client {
         let (answer, answered) = oneshot::channel();
         let request = Request::of(service, method, request, timeout.unwrap_or_default());
         let answered = async {
-            self.command(Command::Call { request, answer }).await?;
-            answered.await.unwrap_or_else(|_| Err(self.lost()))
+            let mut opened = self.open(request, Waiter::Call(answer)).await?;
+            let answer = answered.await.unwrap_or_else(|_| Err(self.lost()));
+            opened.lease.end();
+            answer
         };
         let payload = match timeout {
             None => answered.await?,
@@ -111,9 +113,8 @@ impl Client {
     ) -> Result<(StreamSender<Req>, StreamReceiver<Resp>), CallError> {
         let request = Request::of(service, method, &(), Duration::ZERO);
         let (messages, inbox) = mpsc::channel(STREAM_MESSAGES_MAX);
-        let (opened, id) = oneshot::channel();
-        self.command(Command::Stream { request, messages, opened }).await?;
-        let stream = id.await.unwrap_or_else(|_| Err(self.lost()))?;
+        let Opened { stream, mut lease } = self.open(request, Waiter::Stream(messages)).await?;
+        lease.end();
         let sender = StreamSender { client: self.clone(), stream, message: PhantomData };
         Ok((sender, StreamReceiver { client: self.clone(), inbox: Some(inbox), message: PhantomData }))
     }
@@ -124,6 +125,53 @@ impl Client {
         self.lost()
     }
 
+    /// Opens a stream whose messages a sink takes, so that it holds up nobody.
+    pub(super) async fn stream_into(
+        &self,
+        service: &str,
+        method: &str,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Opened, CallError> {
+        self.open(Request::of(service, method, &(), Duration::ZERO), Waiter::Sink(sink)).await
+    }
+
+    /// Queues a message of a stream.
+    pub(super) async fn send<M: Message>(&self, stream: u32, message: &M) -> Result<(), CallError> {
+        let len = message.encoded_len();
+        if len > MESSAGE_LEN_MAX {
+            let len = u32::try_from(len).unwrap_or(u32::MAX);
+            let error = FrameError::Oversized { stream, kind: MessageType::Data, len };
+            return Err(CallError::NotSent(ClientError::TooLarge(error)));
+        }
+        self.command(Command::Send { stream, payload: message.encode_to_vec() }).await
+    }
+
+    /// Waits for a place in the queue of messages.
+    pub(super) async fn reserve(&self) -> Result<Place<'_>, CallError> {
+        self.commands.reserve().await.map(Place).map_err(|_closed| self.lost())
+    }
+
+    /// A place in the queue of messages, if one is free.
+    pub(super) fn try_reserve(&self) -> Option<Place<'_>> {
+        self.commands.try_reserve().ok().map(Place)
+    }
+
+    /// Handles to the connection, those in streams included.
+    pub(super) fn handles(&self) -> usize {
+        self.commands.strong_count()
+    }
+
+    /// Whether two handles are to one connection.
+    pub(super) fn is_same(&self, other: &Client) -> bool {
+        self.commands.same_channel(&other.commands)
+    }
+
+    async fn open(&self, request: Request, waiter: Waiter) -> Result<Opened, CallError> {
+        let (opened, id) = oneshot::channel();
+        self.command(Command::Open { request, waiter, opened }).await?;
+        id.await.unwrap_or_else(|_| Err(self.lost()))
+    }
+
     async fn command(&self, command: Command) -> Result<(), CallError> {
         self.commands.send(command).await.map_err(|_rejected| self.lost())
     }
@@ -131,6 +179,17 @@ impl Client {
     fn lost(&self) -> CallError {
         let unknown = || Arc::new(io::Error::from(io::ErrorKind::ConnectionAborted));
         CallError::Lost(self.fate.get().map_or_else(unknown, Arc::clone))
+    }
+}
+
+/// A place for a message that is made when there is one, so that none is made in vain.
+pub(super) struct Place<'c>(mpsc::Permit<'c, Command>);
+
+impl Place<'_> {
+    pub(super) fn send(self, stream: u32, message: impl FnOnce() -> Option<Vec<u8>>) {
+        if let Some(payload) = message() {
+            self.0.send(Command::Send { stream, payload });
+        }
     }
 }
 
@@ -149,13 +208,7 @@ impl<Req: Message> StreamSender<Req> {
     /// # Errors
     /// When the message does not fit in a frame, or the connection is lost.
     pub async fn send(&self, message: &Req) -> Result<(), CallError> {
-        let (stream, len) = (self.stream, message.encoded_len());
-        if len > MESSAGE_LEN_MAX {
-            let len = u32::try_from(len).unwrap_or(u32::MAX);
-            let error = FrameError::Oversized { stream, kind: MessageType::Data, len };
-            return Err(CallError::NotSent(ClientError::TooLarge(error)));
-        }
-        self.client.command(Command::Send { stream, payload: message.encode_to_vec() }).await
+        self.client.send(self.stream, message).await
     }
 
     /// Says that nothing more is sent.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
+use super::abandoned::{Abandoned, Lease};
 use super::call::{CallError, Inbound};
 use crate::ttrpc::{self, ClientError, Reply, Request};
 
@@ -23,30 +24,31 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES_MAX: usize = 16 << 10;
 
 /// What a handle asks of its connection.
-#[derive(Debug)]
 pub(super) enum Command {
-    Call {
-        request: Request,
-        answer: oneshot::Sender<Result<Vec<u8>, CallError>>,
-    },
-    Stream {
-        request: Request,
-        messages: mpsc::Sender<Inbound>,
-        opened: oneshot::Sender<Result<u32, CallError>>,
-    },
-    Send {
-        stream: u32,
-        payload: Vec<u8>,
-    },
-    CloseSend {
-        stream: u32,
-    },
+    Open { request: Request, waiter: Waiter, opened: oneshot::Sender<Result<Opened, CallError>> },
+    Send { stream: u32, payload: Vec<u8> },
+    CloseSend { stream: u32 },
+}
+
+/// A stream that was opened. It is cancelled when this is dropped, on its way as well.
+pub(super) struct Opened {
+    pub(super) stream: u32,
+    pub(super) lease: Lease,
+}
+
+/// Takes what a stream brings, never waits for anybody, and so holds up no other stream of its connection.
+pub(super) trait Sink: Send + Sync {
+    fn message(&self, payload: Vec<u8>);
+
+    /// Nothing follows.
+    fn end(&self, result: Result<Vec<u8>, CallError>);
 }
 
 /// Who waits for what a stream brings.
-enum Waiter {
+pub(super) enum Waiter {
     Call(oneshot::Sender<Result<Vec<u8>, CallError>>),
     Stream(mpsc::Sender<Inbound>),
+    Sink(Arc<dyn Sink>),
 }
 
 impl Waiter {
@@ -54,6 +56,8 @@ impl Waiter {
         match self {
             Waiter::Call(answer) => answer.is_closed(),
             Waiter::Stream(messages) => messages.is_closed(),
+            // It is told.
+            Waiter::Sink(_) => false,
         }
     }
 }
@@ -71,6 +75,7 @@ pub(super) struct Connection {
     waiting: BTreeMap<u32, Waiter>,
     stalled: Option<Stalled>,
     read: Box<[u8; READ_BYTES_MAX]>,
+    abandoned: Arc<Abandoned>,
     fate: Arc<OnceLock<Arc<io::Error>>>,
 }
 
@@ -80,6 +85,7 @@ enum Wake {
     Writable(io::Result<()>),
     Unstalled,
     Command(Option<Command>),
+    Abandoned,
 }
 
 impl Connection {
@@ -89,7 +95,8 @@ impl Connection {
         fate: Arc<OnceLock<Arc<io::Error>>>,
     ) -> Connection {
         let (ttrpc, waiting) = (ttrpc::Client::default(), BTreeMap::new());
-        Connection { socket, ttrpc, commands, waiting, stalled: None, read: Box::new([0; _]), fate }
+        let (stalled, read) = (None, Box::new([0; _]));
+        Connection { socket, ttrpc, commands, waiting, stalled, read, abandoned: Arc::default(), fate }
     }
 
     /// Runs until the connection is lost, or until nobody holds a handle and everything is written.
@@ -99,40 +106,46 @@ impl Connection {
             // Set once, before the waiters and the command queue go: whoever sees them gone finds the reason.
             self.fate.get_or_init(|| Arc::clone(&error));
             for (_, waiter) in std::mem::take(&mut self.waiting) {
-                if let Waiter::Call(answer) = waiter {
-                    drop(answer.send(Err(CallError::Lost(Arc::clone(&error)))));
+                let lost = Err(CallError::Lost(Arc::clone(&error)));
+                match waiter {
+                    Waiter::Call(answer) => drop(answer.send(lost)),
+                    Waiter::Sink(sink) => sink.end(lost),
+                    // It finds the fate.
+                    Waiter::Stream(_) => {}
                 }
             }
         }
     }
 
     async fn serve(&mut self) -> io::Result<()> {
-        let mut abandoned = false;
+        let mut deserted = false;
         loop {
             self.deliver();
-            if abandoned && self.ttrpc.output().pending().is_empty() {
+            if deserted && self.ttrpc.output().pending().is_empty() {
                 return Ok(());
             }
-            match self.wait(abandoned).await {
+            match self.wait(deserted).await {
                 Wake::Readable(ready) => ready.and_then(|()| self.read())?,
                 Wake::Writable(ready) => ready.and_then(|()| self.write())?,
                 Wake::Unstalled => {}
                 Wake::Command(Some(command)) => self.command(command),
-                Wake::Command(None) => abandoned = true,
+                Wake::Command(None) => deserted = true,
+                Wake::Abandoned => self.cancel_abandoned(),
             }
         }
     }
 
     /// Every branch is cancel safe: readiness, a free place in a queue and a queue's next item are lost by none.
-    async fn wait(&mut self, abandoned: bool) -> Wake {
+    async fn wait(&mut self, deserted: bool) -> Wake {
         let stalled = self.stalled.as_ref().map(|stalled| stalled.messages.clone());
         let pending = self.ttrpc.output().pending().len();
-        let (writing, taking) = (pending > 0, !abandoned && pending < OUTPUT_BYTES_MAX);
+        let (writing, taking) = (pending > 0, !deserted && pending < OUTPUT_BYTES_MAX);
         tokio::select! {
             ready = self.socket.readable(), if stalled.is_none() => Wake::Readable(ready),
             ready = self.socket.writable(), if writing => Wake::Writable(ready),
             () = room(stalled.as_ref()), if stalled.is_some() => Wake::Unstalled,
             command = self.commands.recv(), if taking => Wake::Command(command),
+            () = self.abandoned.wait() => Wake::Abandoned,
         }
     }
 
@@ -147,11 +160,13 @@ impl Connection {
             match reply {
                 Reply::Data { stream, payload } => match self.waiting.get(&stream) {
                     Some(Waiter::Stream(messages)) => self.hand(messages.clone(), Inbound::Message(payload)),
+                    Some(Waiter::Sink(sink)) => sink.message(payload),
                     Some(Waiter::Call(_)) | None => {}
                 },
                 Reply::End { stream, result } => match self.waiting.remove(&stream) {
                     Some(Waiter::Stream(messages)) => self.hand(messages, Inbound::End(result)),
                     Some(Waiter::Call(answer)) => drop(answer.send(result.map_err(CallError::Status))),
+                    Some(Waiter::Sink(sink)) => sink.end(result.map_err(CallError::Status)),
                     None => {}
                 },
             }
@@ -169,16 +184,12 @@ impl Connection {
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Call { request, answer } => match self.open(&request, ttrpc::Client::call) {
-                Ok(stream) => drop(self.waiting.insert(stream, Waiter::Call(answer))),
-                Err(error) => drop(answer.send(Err(CallError::NotSent(error)))),
-            },
-            Command::Stream { request, messages, opened } => {
-                let stream = self.open(&request, ttrpc::Client::call_streaming);
-                if let Ok(stream) = stream {
-                    self.waiting.insert(stream, Waiter::Stream(messages));
-                }
-                drop(opened.send(stream.map_err(CallError::NotSent)));
+            Command::Open { request, waiter, opened } => {
+                let result = self.open(&request, &waiter).map_err(CallError::NotSent).map(|stream| {
+                    self.waiting.insert(stream, waiter);
+                    Opened { stream, lease: Lease::of(stream, Arc::clone(&self.abandoned)) }
+                });
+                drop(opened.send(result));
             }
             // The stream may have ended on its own: its receiver says how.
             Command::Send { stream, payload } => drop(self.ttrpc.send(stream, &payload)),
@@ -187,11 +198,11 @@ impl Connection {
     }
 
     /// Opens a stream, making room for it by forgetting those whose callers have gone.
-    fn open(
-        &mut self,
-        request: &Request,
-        how: fn(&mut ttrpc::Client, &Request) -> Result<u32, ClientError>,
-    ) -> Result<u32, ClientError> {
+    fn open(&mut self, request: &Request, waiter: &Waiter) -> Result<u32, ClientError> {
+        let how = match waiter {
+            Waiter::Call(_) => ttrpc::Client::call,
+            Waiter::Stream(_) | Waiter::Sink(_) => ttrpc::Client::call_streaming,
+        };
         match how(&mut self.ttrpc, request) {
             Err(ClientError::TooManyStreams) => {}
             opened => return opened,
@@ -200,6 +211,19 @@ impl Connection {
             self.ttrpc.forget(stream);
         }
         how(&mut self.ttrpc, request)
+    }
+
+    /// Ends the streams whose users have gone, behind everything that they have said: their handles have queued it.
+    fn cancel_abandoned(&mut self) {
+        let streams = self.abandoned.take();
+        while let Ok(command) = self.commands.try_recv() {
+            self.command(command);
+        }
+        for stream in streams {
+            if self.waiting.remove(&stream).is_some() {
+                self.ttrpc.cancel(stream);
+            }
+        }
     }
 
     fn read(&mut self) -> io::Result<()> {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use prost::Message;
 
-use super::call::{CallError, Client, StreamReceiver, StreamSender};
+use super::attach::{self, AttachReceiver, AttachSender};
+use super::call::{CallError, Client};
 use crate::shim::{
-    AttachInput, AttachOutput, AttachStart, Event, EventsRequest, EventsResponse, ExecStart, ExecSyncRequest,
-    ExecSyncResponse, ReopenLogRequest, ReopenLogResponse, StateRequest, StateResponse, StatsRequest,
-    StatsResponse, attach_input::What, shim_service,
+    AttachStart, Event, EventsRequest, EventsResponse, ExecStart, ExecSyncRequest, ExecSyncResponse,
+    ReopenLogRequest, ReopenLogResponse, StateRequest, StateResponse, StatsRequest, StatsResponse,
+    attach_input::What, shim_service,
 };
 
 /// Longest wait for an answer that needs no more than a look at the shim's own state.
@@ -18,17 +19,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What an answer to ExecSync may take beyond the time that the process may take.
 const EXEC_SYNC_GRACE: Duration = Duration::from_secs(10);
 
-/// Sends to a process.
-pub type AttachSender = StreamSender<AttachInput>;
-
-/// Receives from a process.
-pub type AttachReceiver = StreamReceiver<AttachOutput>;
-
-/// A connected shim. Clones share the connection; streams have their own, which ends with them.
+/// A connected shim. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct ShimClient {
     path: PathBuf,
     client: Client,
+    /// Whether streams are on this connection too; otherwise each has one of its own, which ends with it.
+    shares: bool,
 }
 
 impl ShimClient {
@@ -37,7 +34,24 @@ impl ShimClient {
     /// # Errors
     /// [`CallError::Connect`].
     pub async fn connect(path: &Path) -> Result<ShimClient, CallError> {
-        Ok(ShimClient { path: path.to_owned(), client: Client::connect(path).await? })
+        Ok(ShimClient { path: path.to_owned(), client: Client::connect(path).await?, shares: false })
+    }
+
+    /// Has the streams to come be on this connection, with flow control. For shims of version
+    /// [`FLOW_CONTROL`](crate::FLOW_CONTROL) and later: with one before, who does not read would hold up all.
+    #[must_use]
+    pub fn share(self) -> ShimClient {
+        ShimClient { shares: true, ..self }
+    }
+
+    /// Handles to the connection: its clones, and what uses it.
+    pub fn handles(&self) -> usize {
+        self.client.handles()
+    }
+
+    /// Whether both are one connection.
+    pub fn is_same(&self, other: &ShimClient) -> bool {
+        self.client.is_same(&other.client)
     }
 
     /// Everything the shim knows.
@@ -57,7 +71,7 @@ impl ShimClient {
         Ok((!answer.resync).then_some(answer.events))
     }
 
-    /// Runs a process in a container to its end.
+    /// Runs a process in a container to its end. Dropping the future has it killed.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -117,9 +131,9 @@ impl ShimClient {
     }
 
     async fn stream(&self, method: &str, first: What) -> Result<(AttachSender, AttachReceiver), CallError> {
-        let own = Client::connect(&self.path).await?;
-        let (sender, receiver) = own.stream(shim_service::NAME, method).await?;
-        sender.send(&AttachInput { what: Some(first) }).await?;
-        Ok((sender, receiver))
+        if self.shares {
+            return attach::open_shared(&self.client, method, first).await;
+        }
+        attach::open_alone(&Client::connect(&self.path).await?, method, first).await
     }
 }

@@ -1,5 +1,7 @@
 //! The client against a server of ours over a socket pair, which does to it what a test says.
 
+mod attach;
+
 use std::time::Duration;
 
 use prost::Message;
@@ -283,7 +285,7 @@ async fn a_shim_stream_has_its_own_connection() {
         let Some(Event::Data { payload, .. }) = peer.next().await else { panic!("the start") };
         let first = crate::shim::AttachInput::decode(payload.as_slice()).unwrap();
         assert_eq!(first.what, Some(attach_input::What::Attach(start.clone())));
-        let exit = AttachOutput { what: Some(attach_output::What::ExitCode(7)) };
+        let exit = AttachOutput::from(attach_output::What::ExitCode(7));
         peer.server.send(stream, &exit.encode_to_vec()).unwrap();
         peer.server.finish(stream);
         peer.flush().await;

@@ -314,6 +314,11 @@ impl ::prost::Name for ExecSyncResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttachInput {
+    /// Since version 5: bytes of output, of both streams together, that the client takes beyond those that it has granted
+    /// before. A stream whose first message grants some is flow-controlled: the shim sends no more than was granted, and grants
+    /// what it takes of input. Other streams are not, and this is ignored in them.
+    #[prost(uint64, tag = "6")]
+    pub window: u64,
     #[prost(oneof = "attach_input::What", tags = "1, 2, 3, 4, 5")]
     pub what: ::core::option::Option<attach_input::What>,
 }
@@ -410,6 +415,10 @@ impl ::prost::Name for Resize {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttachOutput {
+    /// Since version 5, in a flow-controlled stream: bytes of `stdin` that the shim takes beyond those that it has granted
+    /// before. A client that sends more loses this stream.
+    #[prost(uint64, tag = "4")]
+    pub window: u64,
     #[prost(oneof = "attach_output::What", tags = "1, 2, 3")]
     pub what: ::core::option::Option<attach_output::What>,
 }

@@ -130,8 +130,22 @@ impl Client {
         Ok(())
     }
 
-    /// Stops waiting for a stream. The protocol has no cancellation: the other end goes on, and what it says about the
-    /// stream is dropped.
+    /// Ends a stream from this end. What the other end still says about it is dropped.
+    ///
+    /// The protocol has no cancellation, but a frame on a stream of which this end is closed ends it with an error. So that
+    /// is sent, and [`Server`](super::Server) tells it as [`Event::Aborted`](super::Event::Aborted), as it always has.
+    pub fn cancel(&mut self, stream: u32) {
+        match self.streams.remove(&stream) {
+            Some(Local::Open) => {
+                self.output.half_close(stream);
+                self.output.half_close(stream);
+            }
+            Some(Local::Unary | Local::Closed) => self.output.half_close(stream),
+            None => {}
+        }
+    }
+
+    /// Stops waiting for a stream. The other end goes on, and what it says about the stream is dropped.
     pub fn forget(&mut self, stream: u32) {
         self.streams.remove(&stream);
     }

@@ -48,7 +48,8 @@ pub enum Event {
         /// The stream.
         stream: u32,
     },
-    /// A stream ended because of what the client sent on it. It was told; nothing can be sent any more.
+    /// A stream ended because of what the client sent on it, which is how a client cancels too. It was told; nothing can be
+    /// sent any more.
     Aborted {
         /// The stream.
         stream: u32,

@@ -17,7 +17,7 @@ pub(crate) use log::Log;
 pub(crate) use log_file::LogFile;
 pub(crate) use logger::{Answer, Logger, Owner, READY_MS_MAX};
 pub(crate) use open::{ChildStreams, Prepared, Wiring, check_file, prepare};
-pub(crate) use process::{Capture, Client, Early, Input, Output, ProcessIo, Relay, Role};
+pub(crate) use process::{Capture, Client, Early, Input, Output, ProcessIo, RELAY_BYTES_MAX, Relay, Role};
 pub(crate) use raw_file::{Copy, RawFile};
 pub(crate) use uri::{LogOptions, StdinUri, StreamUri, UriError};
 pub(crate) use writer::{Clock, Writer, Writing};

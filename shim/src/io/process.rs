@@ -9,6 +9,9 @@ use berth_shim_core::log::Stream;
 use super::{Copy, Log, Writer};
 use crate::poll::Token;
 
+/// Bytes that wait for a terminal's reader, before the terminal is not read.
+pub(crate) const RELAY_BYTES_MAX: usize = 64 << 10;
+
 /// A client of the shim's own service that streams with a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
@@ -115,6 +118,12 @@ impl ProcessIo {
         self.writers().filter(|writer| writer.is_full()).count() > 0
     }
 
+    /// Whether nothing more should be read of it now.
+    pub(crate) fn is_held(&self) -> bool {
+        let relay_is_full = self.relay.as_ref().is_some_and(|relay| relay.pending.len() >= RELAY_BYTES_MAX);
+        self.is_behind() || self.client_is_behind || relay_is_full
+    }
+
     /// Whether everything that was read is where it belongs.
     pub(crate) fn is_written(&self) -> bool {
         self.writers().filter(|writer| !writer.is_at_rest()).count() == 0
@@ -155,6 +164,8 @@ pub(crate) struct ProcessIo {
     pub(crate) logger: Option<u32>,
     pub(crate) capture: Option<Capture>,
     pub(crate) clients: Vec<Client>,
+    /// The client that it exists for has not taken what it wrote.
+    pub(crate) client_is_behind: bool,
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Clients: their connections, what they ask, and the streams that they have with processes.
 
+mod flows;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -14,6 +16,8 @@ use super::watches::{Source, Watches};
 use crate::call::Call;
 use crate::conn::{Conn, Heard, STREAM_PENDING_BYTES_MAX, is_trusted};
 use crate::poll::Interest;
+use flows::Flow;
+pub(super) use flows::Said;
 
 /// Connections at a time: containerd opens one per container of the pod, the agent a few.
 const CONNS_MAX: usize = 1024;
@@ -42,6 +46,9 @@ pub(super) struct Clients {
     /// Streams whose first message has not come.
     opening: BTreeSet<(u64, u32)>,
     routes: BTreeMap<(u64, u32), Route>,
+    flows: BTreeMap<(u64, u32), Flow>,
+    /// Connections that had no room for some output.
+    throttled: BTreeSet<u64>,
     last_conn: u64,
     last_request: u64,
     /// Who was answered last by what follows from the event that is performed.
@@ -61,6 +68,8 @@ impl Clients {
             pending: BTreeMap::new(),
             opening: BTreeSet::new(),
             routes: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            throttled: BTreeSet::new(),
             last_conn: 0,
             last_request: 0,
             answered: None,
@@ -155,9 +164,12 @@ impl Clients {
         self.conns.get(&conn).map(|conn| conn.server.open_streams().count())
     }
 
-    /// Whether a client has taken so much that output for it may be read again.
-    pub(super) fn has_room(&mut self, conn: u64) -> bool {
-        self.conns.get_mut(&conn).is_some_and(|conn| conn.pending() < STREAM_PENDING_BYTES_MAX / 2)
+    /// Whether a connection had no room for output and has some again, which is told once.
+    pub(super) fn take_unthrottled(&mut self, conn: u64) -> bool {
+        let has_room = |conn: &mut Conn| conn.pending() < STREAM_PENDING_BYTES_MAX / 2;
+        self.throttled.contains(&conn)
+            && self.conns.get_mut(&conn).is_some_and(has_room)
+            && self.throttled.remove(&conn)
     }
 
     /// An event is about to be performed: nobody has been answered because of it.
@@ -175,7 +187,7 @@ impl Clients {
 
     /// Whether somebody has not taken everything that was said.
     pub(super) fn has_unsent(&mut self) -> bool {
-        self.conns.values_mut().any(|conn| conn.pending() > 0)
+        self.has_unsent_flows() || self.conns.values_mut().any(|conn| conn.pending() > 0)
     }
 
     /// Writes what waits; returns whether the client is still there.
@@ -196,11 +208,13 @@ impl Clients {
     }
 
     /// Hangs up on a client; returns whether there was one. Its streams and requests are still to be ended.
-    pub(super) fn hang_up(&mut self, conn: u64, watches: &mut Watches) -> bool {
-        let gone = self.conns.remove(&conn);
+    pub(super) fn hang_up(&mut self, id: u64, watches: &mut Watches) -> bool {
+        let gone = self.conns.remove(&id);
         if let Some(conn) = &gone {
             watches.end(conn, conn.token);
         }
+        self.throttled.remove(&id);
+        self.forget_flows(id);
         gone.is_some()
     }
 }
@@ -250,6 +264,7 @@ impl Clients {
     }
 
     pub(super) fn respond(&mut self, conn: u64, stream: u32, result: Result<Vec<u8>, Status>) {
+        self.forget_flow(conn, stream);
         if let Some(known) = self.conns.get_mut(&conn) {
             known.server.respond(stream, result);
             self.answered = Some(conn);
@@ -293,15 +308,20 @@ impl Clients {
     }
 
     /// Sends one message of a stream; returns the bytes that now wait on the connection.
-    pub(super) fn send(&mut self, conn: u64, stream: u32, message: &[u8]) -> usize {
-        let Some(conn) = self.conns.get_mut(&conn) else { return 0 };
+    fn send(&mut self, conn: u64, stream: u32, message: &[u8]) -> usize {
+        let Some(known) = self.conns.get_mut(&conn) else { return 0 };
         // Messages are as long as one read, far below what a frame takes.
-        let _too_large = conn.server.send(stream, message).is_err();
-        conn.pending()
+        let _too_large = known.server.send(stream, message).is_err();
+        let pending = known.pending();
+        if pending >= STREAM_PENDING_BYTES_MAX {
+            self.throttled.insert(conn);
+        }
+        pending
     }
 
     /// Says that a stream is over.
     pub(super) fn finish(&mut self, conn: u64, stream: u32, result: Result<(), Status>) {
+        self.forget_flow(conn, stream);
         if let Some(conn) = self.conns.get_mut(&conn) {
             match result {
                 Ok(()) => conn.server.finish(stream),
@@ -310,10 +330,12 @@ impl Clients {
         }
     }
 
-    /// Says that a stream is over whose process has ended, and lets its client go on.
-    pub(super) fn finish_with_process(&mut self, conn: u64, stream: u32) {
+    /// Lets the client of a process go on that has ended, and says that the stream is over unless something still waits for it.
+    fn finish_with_process(&mut self, conn: u64, stream: u32, is_over: bool) {
         self.routes.remove(&(conn, stream));
-        self.finish(conn, stream, Ok(()));
+        if is_over {
+            self.finish(conn, stream, Ok(()));
+        }
         self.release(conn);
         self.pending.retain(|_, pending| (pending.conn, pending.stream) != (conn, stream));
     }

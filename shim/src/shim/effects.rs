@@ -1,11 +1,9 @@
 //! Performs the machine's effects that take no time.
 
-use berth_proto::shim::{AttachOutput, attach_output::What};
 use berth_proto::ttrpc::{Code, Status};
 use berth_shim_core::{Effect, Exit, Failure, Id, Notice, Process, Reply, ReqId};
-use prost::Message;
 
-use super::clients::{Pending, Route};
+use super::clients::Pending;
 use super::{LINGER_MS, Phase, Shim};
 use crate::answer::{self, Facts};
 use crate::call::Call;
@@ -128,7 +126,7 @@ impl Shim {
     ) -> Result<(), Status> {
         let role = Role::Guest { stdout: start.stdout, stderr: start.stderr };
         self.streams.attach(process, Client { conn, stream, role })?;
-        self.clients.lead(conn, stream, Route { process: process.clone(), stdin: start.stdin });
+        self.lead(process, conn, stream, start.stdin);
         Ok(())
     }
 
@@ -168,9 +166,7 @@ impl Shim {
     /// Tells clients the end, and lets go of what was kept open for a living process.
     fn end_streams(&mut self, process: &Process, code: u32) {
         for client in self.streams.take_clients(process) {
-            let message = AttachOutput { what: Some(What::ExitCode(code)) }.encode_to_vec();
-            self.clients.send(client.conn, client.stream, &message);
-            self.clients.finish_with_process(client.conn, client.stream);
+            self.clients.end_with_process(client.conn, client.stream, code);
         }
         self.streams.release_ends(process, &mut self.watches);
     }

@@ -1,12 +1,11 @@
 //! What flows between processes, their clients and their files.
 
-use berth_proto::shim::{AttachOutput, attach_output::What};
+use berth_proto::shim::attach_output::What;
 use berth_proto::ttrpc::{Code, Status};
 use berth_shim_core::log::Stream;
 use berth_shim_core::{Event, Process};
-use prost::Message;
 
-use super::clients::Route;
+use super::clients::{Route, Said};
 use super::streams::INPUT_BYTES_HOLD;
 use super::{LINGER_MS, Phase, Shim};
 use crate::conn::{STREAM_PENDING_BYTES_MAX, would_wait};
@@ -14,7 +13,7 @@ use crate::io::{Client, Role, compress_rotated};
 use crate::poll::Token;
 use crate::sys;
 
-/// Input that waits for a process when the client cannot be made to wait, because other calls share its connection.
+/// Input that waits for a process, whoever it is from, when no client can be made to wait by holding its connection.
 const INPUT_BYTES_MAX: usize = 4 << 20;
 /// Bytes that may wait for the clients of one process, all together, before the slow ones are dropped.
 const GUESTS_BYTES_MAX: usize = 8 << 20;
@@ -48,25 +47,47 @@ impl Reads {
 impl Shim {
     /// Input from a client of the shim's own service.
     pub(super) fn client_input(&mut self, conn: u64, stream: u32, route: &Route, bytes: &[u8]) {
-        self.streams.push_input(&route.process, bytes, &mut self.watches, &mut self.clients);
-        let waiting = self.streams.waiting_input(&route.process);
-        if waiting <= INPUT_BYTES_HOLD {
+        let received = self.clients.receive_input(conn, stream, bytes.len());
+        if let Some(Err(overrun)) = received {
+            self.end_stream(conn, stream, Err(Status::new(Code::ResourceExhausted, overrun.to_string())));
             return;
         }
-        let Some(streams) = self.clients.open_streams(conn) else { return };
-        if streams == 1 {
-            self.clients.hold(conn);
-        } else if waiting > INPUT_BYTES_MAX {
-            let text =
-                "the process does not read its input; stream on a connection of its own to be made to wait";
+        if !route.stdin {
+            return;
+        }
+        self.streams.push_input(&route.process, bytes, &mut self.watches, &mut self.clients);
+        let waiting = self.streams.waiting_input(&route.process);
+        let shares = received.is_some() || self.clients.open_streams(conn).is_some_and(|streams| streams > 1);
+        if shares && waiting > INPUT_BYTES_MAX {
+            let text = "the process does not read its input, of which too much waits";
             self.end_stream(conn, stream, Err(Status::new(Code::ResourceExhausted, text)));
+        } else if received.is_some() && waiting <= INPUT_BYTES_HOLD / 2 {
+            self.clients.grant_input(conn, stream);
+        } else if !shares && waiting > INPUT_BYTES_HOLD {
+            self.clients.hold(conn);
+        }
+    }
+
+    /// A client takes so many bytes more of what its process writes.
+    pub(super) fn client_takes(&mut self, conn: u64, stream: u32, bytes: u64) {
+        let has_room = self.clients.grant_output(conn, stream, bytes);
+        if has_room && let Some(route) = self.clients.route(conn, stream) {
+            self.streams.unhold(&route.process, &self.watches);
         }
     }
 
     /// Gives an exec the client that it is for.
     pub(super) fn own_client(&mut self, process: &Process, conn: u64, stream: u32, stdin: bool) {
         self.streams.begin_with(process, Client { conn, stream, role: Role::Owner });
+        self.lead(process, conn, stream, stdin);
+    }
+
+    /// Leads a stream to a process.
+    pub(super) fn lead(&mut self, process: &Process, conn: u64, stream: u32, stdin: bool) {
         self.clients.lead(conn, stream, Route { process: process.clone(), stdin });
+        if stdin {
+            self.clients.open_input(conn, stream);
+        }
     }
 
     /// A client leaves a process.
@@ -139,29 +160,35 @@ impl Shim {
             Stream::Stdout => What::Stdout(bytes.to_vec()),
             Stream::Stderr => What::Stderr(bytes.to_vec()),
         };
-        let message = AttachOutput { what: Some(what) }.encode_to_vec();
+        let said = Said::new(what);
         let mut room = true;
         for Client { conn, stream, role } in clients {
-            let waiting = self.clients.send(conn, stream, &message);
+            let sent = self.clients.send_output(conn, stream, &said);
             if role == Role::Owner {
-                room &= waiting < STREAM_PENDING_BYTES_MAX;
-            } else if waiting > guest_bytes_max {
+                room &= sent.room;
+            } else if sent.waiting > guest_bytes_max {
                 let slow = "the client reads more slowly than the container writes";
                 self.end_stream(conn, stream, Err(Status::new(Code::ResourceExhausted, slow)));
             }
+        }
+        if !room {
+            self.streams.hold(process);
         }
         room
     }
 
     /// Reads again what a client's slowness has stalled, once it has caught up.
     pub(super) fn resume_outputs(&mut self, conn: u64) {
-        if !self.clients.has_room(conn) {
+        if !self.clients.take_unthrottled(conn) {
             return;
         }
-        let processes: Vec<Process> =
-            self.clients.routes(conn).map(|(_, route)| route.process.clone()).collect();
-        for process in processes {
-            self.streams.unstall(&process, &self.watches);
+        self.clients.pump_all(conn);
+        let routes: Vec<(u32, Process)> =
+            self.clients.routes(conn).map(|(stream, route)| (stream, route.process.clone())).collect();
+        for (stream, process) in routes {
+            if self.clients.stream_has_room(conn, stream) {
+                self.streams.unhold(&process, &self.watches);
+            }
         }
     }
 

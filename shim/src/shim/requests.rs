@@ -103,18 +103,24 @@ impl Shim {
                 return;
             }
         };
+        let window = input.window;
         if self.clients.begins(conn, stream) {
+            if window > 0 {
+                self.clients.begin_flow(conn, stream, window);
+            }
             let asked = call::parse_stream_start(input);
             if let Err(status) = asked.and_then(|(call, request)| self.ask(conn, stream, call, request)) {
                 self.clients.respond(conn, stream, Err(status));
             }
             return;
         }
+        // A process that has ended may still have something to say.
+        if window > 0 {
+            self.client_takes(conn, stream, window);
+        }
         let Some(route) = self.clients.route(conn, stream).cloned() else { return };
         match input.what {
-            Some(attach_input::What::Stdin(bytes)) if route.stdin => {
-                self.client_input(conn, stream, &route, &bytes);
-            }
+            Some(attach_input::What::Stdin(bytes)) => self.client_input(conn, stream, &route, &bytes),
             Some(attach_input::What::CloseStdin(true)) if route.stdin => self.close_input(&route.process),
             Some(attach_input::What::Resize(size)) => {
                 if let Ok((columns, rows)) = call::size(size.width, size.height) {
@@ -122,7 +128,7 @@ impl Shim {
                     let _no_terminal = self.streams.resize(&route.process, columns, rows).is_err();
                 }
             }
-            Some(attach_input::What::Stdin(_) | attach_input::What::CloseStdin(_)) | None => {}
+            Some(attach_input::What::CloseStdin(_)) | None => {}
             Some(attach_input::What::Attach(_) | attach_input::What::Exec(_)) => {
                 let status = Status::new(Code::InvalidArgument, "a stream is opened once");
                 self.end_stream(conn, stream, Err(status));
@@ -150,6 +156,7 @@ impl Shim {
     /// A stream is over on the client's side: its process loses a client, and ends if it was the client's own.
     pub(super) fn stream_gone(&mut self, conn: u64, stream: u32) {
         let _never_begun = self.clients.begins(conn, stream);
+        self.clients.forget_flow(conn, stream);
         if let Some(route) = self.clients.take_route(conn, stream) {
             self.detach(&route, conn, stream);
         }

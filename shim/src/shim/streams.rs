@@ -159,7 +159,7 @@ impl Streams {
         let Some(io) = self.ios.get_mut(&route.process) else { return };
         io.clients.retain(|client| (client.conn, client.stream) != (conn, stream));
         let once = io.stdin_once && route.stdin;
-        self.unstall(&route.process, watches);
+        self.unhold(&route.process, watches);
         if once {
             self.close_input(&route.process, watches, clients);
         }

@@ -17,6 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     ("a_client_that_does_not_read_holds_nobody_up", EVERY, a_client_that_does_not_read_holds_nobody_up),
     ("a_client_that_was_dropped_is_still_answered", FAKE, a_client_that_was_dropped_is_still_answered),
     ("attach_needs_a_container", FAKE, attach_needs_a_container),
+    ("an_ended_container_is_not_attached_to", FAKE, an_ended_container_is_not_attached_to),
+    ("a_client_gets_the_streams_that_it_wants", EVERY, a_client_gets_the_streams_that_it_wants),
     ("attaching_and_leaving_costs_nothing_cve_2025_64329", FAKE, attaching_and_leaving_costs_nothing),
 ];
 
@@ -32,20 +34,20 @@ impl Attached {
         let mut conn = Conn::open(&pod.agent_socket);
         let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
         let start = AttachStart { container_id: id.to_owned(), stdin: true, stdout: true, stderr: true };
-        conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
+        conn.send(stream, &AttachInput::from(attach_input::What::Attach(start)));
         Attached { conn, stream, read: String::new() }
     }
 
     fn write(&mut self, text: &str) {
         let what = attach_input::What::Stdin(text.as_bytes().to_vec());
-        self.conn.send(self.stream, &AttachInput { what: Some(what) });
+        self.conn.send(self.stream, &AttachInput::from(what));
     }
 
     /// Reads until `text` has come on standard output, behind what was read before.
     fn reads(&mut self, text: &str) {
         while !self.read.contains(text) {
             match self.conn.receive(self.stream).unwrap() {
-                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => {
+                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)), .. }) => {
                     self.read.push_str(&String::from_utf8_lossy(&bytes));
                 }
                 other => panic!("expected {text:?} on standard output, found {other:?}"),
@@ -59,7 +61,7 @@ impl Attached {
     fn exit_code(&mut self) -> u32 {
         loop {
             match self.conn.receive(self.stream).unwrap() {
-                Some(AttachOutput { what: Some(attach_output::What::ExitCode(code)) }) => return code,
+                Some(AttachOutput { what: Some(attach_output::What::ExitCode(code)), .. }) => return code,
                 Some(_output) => {}
                 None => panic!("the stream ended without an exit code"),
             }
@@ -93,7 +95,7 @@ fn clients_come_and_go(world: &World) {
     drop(second);
     third.write("three\n");
     third.reads("got three\n");
-    third.conn.send(third.stream, &AttachInput { what: Some(attach_input::What::CloseStdin(true)) });
+    third.conn.send(third.stream, &AttachInput::from(attach_input::What::CloseStdin(true)));
     assert_eq!(third.exit_code(), 6);
     assert_eq!(task.wait(), 6);
     task.delete().unwrap();
@@ -163,6 +165,50 @@ fn attach_needs_a_container(world: &World) {
     let mut client = Attached::new(&pod, "c1");
     let failure = client.conn.receive::<AttachOutput>(client.stream).unwrap_err();
     assert_eq!(failure.code, Code::NotFound);
+}
+
+fn an_ended_container_is_not_attached_to(world: &World) {
+    let pod = Pod::start(world);
+    let task = Task::try_create(&pod.shim, "c1", Spec::sh("exit 3"), "attach:", "").unwrap();
+    task.begin().unwrap();
+    assert_eq!(task.wait(), 3);
+    let mut client = Attached::new(&pod, "c1");
+    let failure = client.conn.receive::<AttachOutput>(client.stream).unwrap_err();
+    assert_eq!(failure.code, Code::NotFound, "{failure}");
+}
+
+fn a_client_gets_the_streams_that_it_wants(world: &World) {
+    let pod = Pod::start(world);
+    let script = "echo ready; read line; echo out; echo err >&2; exit 4";
+    let task = Task::try_create(&pod.shim, "c1", Spec::sh(script), "attach:", "").unwrap();
+    task.begin().unwrap();
+    task.log.says("ready");
+    let wants = [(true, false), (false, true), (true, true), (false, false)];
+    let mut conn = Conn::open(&pod.agent_socket);
+    let streams = wants.map(|(stdout, stderr)| {
+        let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
+        let start = AttachStart { container_id: "c1".to_owned(), stdin: false, stdout, stderr };
+        conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)), window: 1000 });
+        // It did not ask for this.
+        conn.send(stream, &AttachInput::from(attach_input::What::CloseStdin(true)));
+        stream
+    });
+    let mut first = Attached::new(&pod, "c1");
+    first.write("go\n");
+    for ((stdout, stderr), stream) in wants.into_iter().zip(streams) {
+        let (mut out, mut err, mut code) = (Vec::new(), Vec::new(), None);
+        while let Some(AttachOutput { what, .. }) = conn.receive(stream).unwrap() {
+            match what.unwrap() {
+                attach_output::What::Stdout(bytes) => out.extend(bytes),
+                attach_output::What::Stderr(bytes) => err.extend(bytes),
+                attach_output::What::ExitCode(exit) => code = Some(exit),
+            }
+        }
+        assert_eq!(out, if stdout { b"out\n".as_slice() } else { b"" });
+        assert_eq!(err, if stderr { b"err\n".as_slice() } else { b"" });
+        assert_eq!(code, Some(4), "the container's end ends every stream");
+    }
+    assert_eq!(task.wait(), 4);
 }
 
 fn attaching_and_leaving_costs_nothing(world: &World) {

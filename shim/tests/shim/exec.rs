@@ -285,18 +285,18 @@ impl Streamed {
         let stream = conn.stream(shim_service::NAME, shim_service::EXEC);
         let process = serde_json::to_vec(process).unwrap();
         let start = ExecStart { container_id: "c1".to_owned(), process, stdin: true, ..ExecStart::default() };
-        conn.send(stream, &AttachInput { what: Some(attach_input::What::Exec(start)) });
+        conn.send(stream, &AttachInput::from(attach_input::What::Exec(start)));
         Streamed { conn, stream }
     }
 
     fn send(&mut self, what: attach_input::What) {
-        self.conn.send(self.stream, &AttachInput { what: Some(what) });
+        self.conn.send(self.stream, &AttachInput::from(what));
     }
 
     /// Everything until the end: both outputs and the exit code.
     fn finish(&mut self) -> (Vec<u8>, Vec<u8>, Option<u32>) {
         let (mut stdout, mut stderr, mut code) = (Vec::new(), Vec::new(), None);
-        while let Some(AttachOutput { what }) = self.conn.receive(self.stream).unwrap() {
+        while let Some(AttachOutput { what, .. }) = self.conn.receive(self.stream).unwrap() {
             assert_eq!(code, None, "the exit code is the last message");
             match what.unwrap() {
                 attach_output::What::Stdout(bytes) => stdout.extend(bytes),

@@ -36,6 +36,7 @@ mod stalls;
 mod streams;
 mod terminal;
 mod userns;
+mod windows;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
         ("streams", streams::CASES),
         ("terminal", terminal::CASES),
         ("userns", userns::CASES),
+        ("windows", windows::CASES),
     ];
     let trials = groups.iter().flat_map(|(group, cases)| trials(group, cases));
     let trials = trials.chain(trials_of_unified("groups", groups::UNIFIED)).collect();

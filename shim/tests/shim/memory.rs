@@ -104,7 +104,7 @@ fn sh(script: &str) -> Vec<u8> {
 fn attach(pod: &Pod<'_>, start: AttachStart) -> (Conn, u32) {
     let mut conn = Conn::open(&pod.agent_socket);
     let stream = conn.stream(shim_service::NAME, shim_service::ATTACH);
-    conn.send(stream, &AttachInput { what: Some(attach_input::What::Attach(start)) });
+    conn.send(stream, &AttachInput::from(attach_input::What::Attach(start)));
     (conn, stream)
 }
 
@@ -122,14 +122,14 @@ fn stream(pod: &Pod<'_>, script: &str) -> (Conn, u32) {
         stdin: false,
         ..ExecStart::default()
     };
-    conn.send(stream, &AttachInput { what: Some(attach_input::What::Exec(start)) });
+    conn.send(stream, &AttachInput::from(attach_input::What::Exec(start)));
     (conn, stream)
 }
 
 /// Bytes of both outputs of a stream, to its end.
 fn bytes_of(conn: &mut Conn, stream: u32) -> usize {
     let mut bytes = 0;
-    while let Some(AttachOutput { what }) = conn.receive(stream).unwrap() {
+    while let Some(AttachOutput { what, .. }) = conn.receive(stream).unwrap() {
         match what.unwrap() {
             attach_output::What::Stdout(part) | attach_output::What::Stderr(part) => bytes += part.len(),
             attach_output::What::ExitCode(code) => assert_eq!(code, 0),
@@ -318,7 +318,7 @@ fn ten_thousand_attaches(world: &World) {
         for round in 0..rounds {
             let (mut conn, stream) = attach(&pod, all_streams());
             if round % 3 == 0 {
-                conn.send(stream, &AttachInput { what: Some(attach_input::What::Stdin(b"x\n".to_vec())) });
+                conn.send(stream, &AttachInput::from(attach_input::What::Stdin(b"x\n".to_vec())));
             }
             if round % 100 == 0 {
                 assert_eq!(task.status(), Status::Running, "in step with the shim");
@@ -371,7 +371,7 @@ fn a_thousand_aborted_execs(world: &World) {
                 assert_eq!(task.status(), Status::Running);
             }
             if round % 2 == 0 {
-                conn.send(stream, &AttachInput { what: Some(attach_input::What::Stdin(vec![0; 1 << 10])) });
+                conn.send(stream, &AttachInput::from(attach_input::What::Stdin(vec![0; 1 << 10])));
             }
         }
         until("the end of every exec", || (descriptors(&pod) <= before).then_some(()));
@@ -392,9 +392,9 @@ fn rest_costs_nothing(world: &World) {
     let memory = Memory::of(&pod);
     let (mut conn, stream) = attach(&pod, all_streams());
     for _ in 0..64 {
-        conn.send(stream, &AttachInput { what: Some(attach_input::What::Stdin(vec![b'y'; 1 << 10])) });
+        conn.send(stream, &AttachInput::from(attach_input::What::Stdin(vec![b'y'; 1 << 10])));
     }
-    conn.send(stream, &AttachInput { what: Some(attach_input::What::CloseStdin(true)) });
+    conn.send(stream, &AttachInput::from(attach_input::What::CloseStdin(true)));
     until("the last word", || done.exists().then_some(()));
     drop(conn);
     until("little memory", || (memory.growth() < 256 << 10).then_some(()));

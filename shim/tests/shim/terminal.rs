@@ -43,7 +43,7 @@ impl Typing {
     }
 
     fn send(&mut self, what: attach_input::What) {
-        self.conn.send(self.stream, &AttachInput { what: Some(what) });
+        self.conn.send(self.stream, &AttachInput::from(what));
     }
 
     fn types(&mut self, text: &str) {
@@ -54,7 +54,7 @@ impl Typing {
     fn sees(&mut self, text: &str) {
         while !self.shown.contains(text) {
             match self.conn.receive(self.stream).unwrap() {
-                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)) }) => {
+                Some(AttachOutput { what: Some(attach_output::What::Stdout(bytes)), .. }) => {
                     self.shown.push_str(&String::from_utf8_lossy(&bytes));
                 }
                 other => panic!("expected {text:?}, found {other:?} after {:?}", self.shown),

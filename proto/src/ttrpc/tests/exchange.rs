@@ -55,6 +55,45 @@ fn a_stream_carries_messages_both_ways_and_closes_by_halves() {
 }
 
 #[test]
+fn what_is_cancelled_ends_at_the_other_end_alone() {
+    let (mut client, mut server) = (Client::default(), Server::default());
+    let unary = client.call(&request("Waits")).unwrap();
+    let both = client.call_streaming(&request("Both")).unwrap();
+    let closed = client.call_streaming(&request("Both")).unwrap();
+    client.close_send(closed).unwrap();
+    let other = client.call(&request("Other")).unwrap();
+    exchange(&mut client, &mut server);
+    let told: Vec<Event> = std::iter::from_fn(|| server.poll()).collect();
+    assert_eq!(told.len(), 5, "four calls and a half-close: {told:?}");
+    for stream in [unary, both, closed, 99] {
+        client.cancel(stream);
+    }
+    client.cancel(both);
+    exchange(&mut client, &mut server);
+    let told: Vec<Event> = std::iter::from_fn(|| server.poll()).collect();
+    let aborted = |stream| Event::Aborted { stream };
+    assert_eq!(told, [aborted(unary), Event::HalfClosed { stream: both }, aborted(both), aborted(closed)]);
+    assert_eq!(server.open_streams().collect::<Vec<_>>(), [other]);
+    server.respond(other, Ok(Vec::new()));
+    exchange(&mut client, &mut server);
+    assert_eq!(client.poll(), Some(Reply::End { stream: other, result: Ok(Vec::new()) }));
+    assert_eq!(client.poll(), None, "what was cancelled is not heard of");
+}
+
+#[test]
+fn a_cancellation_that_meets_the_answer_is_no_mistake() {
+    let (mut client, mut server) = (Client::default(), Server::default());
+    let stream = client.call(&request("Quick")).unwrap();
+    exchange(&mut client, &mut server);
+    next_call(&mut server);
+    server.respond(stream, Ok(b"answer".to_vec()));
+    client.cancel(stream);
+    exchange(&mut client, &mut server);
+    assert_eq!((server.poll(), client.poll()), (None, None));
+    assert!(server.output().pending().is_empty());
+}
+
+#[test]
 fn a_last_message_may_close_its_stream() {
     let (mut client, mut server) = (Client::default(), Server::default());
     let stream = client.call_streaming(&request("Both")).unwrap();

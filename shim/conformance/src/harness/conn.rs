@@ -107,6 +107,22 @@ impl Conn {
         self.flush();
     }
 
+    /// Whether something of a stream was read while other answers were waited for.
+    pub fn has_heard(&self, stream: u32) -> bool {
+        self.replies.iter().any(|reply| stream_of(reply) == stream)
+    }
+
+    /// Whether the end of a call or stream has not been read.
+    pub fn is_open(&self, stream: u32) -> bool {
+        self.client.open_streams().any(|open| open == stream)
+    }
+
+    /// Cancels a call or a stream.
+    pub fn cancel(&mut self, stream: u32) {
+        self.client.cancel(stream);
+        self.flush();
+    }
+
     /// The next message of a stream; `None` at its end.
     pub fn receive<Resp: Message + Default>(&mut self, stream: u32) -> Result<Option<Resp>, Status> {
         match self.next(stream).expect("the shim keeps the connection") {
@@ -145,11 +161,8 @@ impl Conn {
 
     /// The next reply of a call; `None` if the shim has closed the connection.
     fn next(&mut self, wanted: u32) -> Option<Reply> {
-        let of = |reply: &Reply| match reply {
-            Reply::Data { stream, .. } | Reply::End { stream, .. } => *stream,
-        };
         loop {
-            if let Some(at) = self.replies.iter().position(|reply| of(reply) == wanted) {
+            if let Some(at) = self.replies.iter().position(|reply| stream_of(reply) == wanted) {
                 return self.replies.remove(at);
             }
             let mut buffer = [0; 16 << 10];
@@ -167,5 +180,11 @@ impl Conn {
                 self.replies.push_back(reply);
             }
         }
+    }
+}
+
+fn stream_of(reply: &Reply) -> u32 {
+    match reply {
+        Reply::Data { stream, .. } | Reply::End { stream, .. } => *stream,
     }
 }

@@ -66,6 +66,7 @@ impl Streams {
         let Some(io) = self.ios.get(process) else { return };
         for client in &io.clients {
             clients.release(client.conn);
+            clients.grant_input(client.conn, client.stream);
         }
         if let Some((token, fifo)) = &io.stdin_fifo {
             // Watched already, unless it was held.

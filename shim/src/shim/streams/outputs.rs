@@ -6,12 +6,10 @@ use berth_shim_core::log::Stream;
 use berth_shim_core::{Now, Process};
 
 use super::{Streams, watch, write_pending};
-use crate::io::{Client, Output, Writer};
+use crate::io::{Client, Output, RELAY_BYTES_MAX, Writer};
 use crate::poll::{Interest, Token};
 use crate::shim::watches::Watches;
 
-/// Bytes that wait for a terminal's reader, before the terminal is not read.
-const RELAY_BYTES_MAX: usize = 64 << 10;
 /// What has become of output.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::shim) struct Pushed {
@@ -93,9 +91,24 @@ impl Streams {
         }
     }
 
+    /// The client that a process exists for takes no more of it now.
+    pub(in crate::shim) fn hold(&mut self, process: &Process) {
+        if let Some(io) = self.ios.get_mut(process) {
+            io.client_is_behind = true;
+        }
+    }
+
+    /// It does again, or has gone.
+    pub(in crate::shim) fn unhold(&mut self, process: &Process, watches: &Watches) {
+        if let Some(io) = self.ios.get_mut(process) {
+            io.client_is_behind = false;
+        }
+        self.unstall(process, watches);
+    }
+
     /// Reads again what was stalled, if nothing is behind any more.
     pub(in crate::shim) fn unstall(&mut self, process: &Process, watches: &Watches) {
-        let Some(io) = self.ios.get_mut(process).filter(|io| !io.is_behind()) else { return };
+        let Some(io) = self.ios.get_mut(process).filter(|io| !io.is_held()) else { return };
         for (token, output) in io.outputs.iter_mut().filter(|(_, output)| output.stalled) {
             output.stalled = watches.resume(&output.fd, *token, Interest::Read).is_err();
         }
