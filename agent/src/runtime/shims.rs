@@ -3,6 +3,7 @@
 //! A connection begins with the shim's whole state, so nothing that happened while there was none is missed; after that
 //! its events come by a call that waits. A shim that is gone is reported once, and its task ends.
 
+mod connections;
 mod process;
 mod streams;
 
@@ -34,7 +35,7 @@ use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use self::process::Meant;
+use self::{connections::Connections, process::Meant};
 use super::{exits, on_time::on_time};
 use crate::{causes::with_causes, clock};
 
@@ -54,6 +55,7 @@ struct Inner {
     containerd: PathBuf,
     events: mpsc::Sender<Event>,
     tasks: Mutex<BTreeMap<SandboxId, AbortHandle>>,
+    connections: Connections,
 }
 
 /// What one look at a shim showed.
@@ -131,7 +133,8 @@ impl Shims {
     #[must_use]
     pub fn new(run_dir: &str, containerd: &Path, events: mpsc::Sender<Event>) -> Self {
         let (run_dir, containerd) = (run_dir.to_owned(), containerd.to_owned());
-        Self(Arc::new(Inner { run_dir, containerd, events, tasks: Mutex::default() }))
+        let (tasks, connections) = (Mutex::default(), Connections::default());
+        Self(Arc::new(Inner { run_dir, containerd, events, tasks, connections }))
     }
 
     /// The directory of the agent's runtime state.
@@ -168,6 +171,7 @@ impl Shims {
 
     /// Stops following, before the sandbox is removed: its end is then no loss.
     pub fn forget(&self, id: &SandboxId) {
+        self.0.connections.forget(id);
         if let Some(task) = self.tasks().remove(id) {
             task.abort();
         }

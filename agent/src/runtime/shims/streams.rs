@@ -1,10 +1,9 @@
-//! Processes of a pod's containers, as its shim runs and streams them.
+//! Processes of a pod's containers, as its shim runs and streams them, on one connection where that holds up nobody.
 
 use berth_core::id::SandboxId;
 use berth_proto::{
     client::{AttachReceiver, AttachSender, CallError, ShimClient},
     shim::{AttachStart, ExecStart, ExecSyncRequest, ExecSyncResponse},
-    shim_protocol,
 };
 
 use super::Shims;
@@ -15,8 +14,7 @@ impl Shims {
     /// # Errors
     /// See [`CallError`].
     pub async fn protocol(&self, sandbox: &SandboxId) -> Result<u32, CallError> {
-        let shim = ShimClient::connect(&self.socket(sandbox)).await?;
-        Ok(shim_protocol(&shim.state().await?))
+        self.0.connections.version(sandbox, &self.socket(sandbox)).await
     }
 
     /// Runs a process in a container with its streams here. When both halves are dropped, it ends.
@@ -28,7 +26,7 @@ impl Shims {
         sandbox: &SandboxId,
         start: ExecStart,
     ) -> Result<(AttachSender, AttachReceiver), CallError> {
-        ShimClient::connect(&self.socket(sandbox)).await?.exec(start).await
+        self.reach(sandbox).await?.exec(start).await
     }
 
     /// Connects to the streams of a container's own process: what it writes from now on. When both halves are dropped, the
@@ -41,7 +39,7 @@ impl Shims {
         sandbox: &SandboxId,
         start: AttachStart,
     ) -> Result<(AttachSender, AttachReceiver), CallError> {
-        ShimClient::connect(&self.socket(sandbox)).await?.attach(start).await
+        self.reach(sandbox).await?.attach(start).await
     }
 
     /// Runs a process in a container to its end. When the future is dropped, it ends.
@@ -53,6 +51,15 @@ impl Shims {
         sandbox: &SandboxId,
         request: &ExecSyncRequest,
     ) -> Result<ExecSyncResponse, CallError> {
-        ShimClient::connect(&self.socket(sandbox)).await?.exec_sync(request).await
+        self.reach(sandbox).await?.exec_sync(request).await
+    }
+
+    /// The connection that all share where the shim knows flow control, or one of its own.
+    async fn reach(&self, sandbox: &SandboxId) -> Result<ShimClient, CallError> {
+        let socket = self.socket(sandbox);
+        match self.0.connections.shared(sandbox, &socket).await {
+            Some(shared) => Ok(shared),
+            None => ShimClient::connect(&socket).await,
+        }
     }
 }
