@@ -11,6 +11,10 @@ mod path;
 mod places;
 mod request;
 mod route;
+pub mod file_server;
+pub mod log_options;
+pub mod node_log;
+pub mod query;
 
 pub use access::{Attributes, Reviewed, Verdict, forbidden, questions, undecided};
 pub use cache::Cache;
