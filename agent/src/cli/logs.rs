@@ -7,8 +7,6 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt;
-use inotify::{Inotify, WatchMask};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerStatus;
 use tokio::time::timeout;
@@ -21,7 +19,7 @@ use crate::{
     causes::with_causes,
     config::GoDuration,
     control::PodObject,
-    logs::{Line, LogFile, LogFileError, Reading, Select, Stream},
+    logs::{Changes, Line, Lines, LogFile, LogFileError, Progress, Select, Stream, Watch},
 };
 
 /// How often a reader that follows asks whether the container still runs. Lines come by inotify, not by this.
@@ -44,7 +42,7 @@ pub(super) struct Options {
     pub(super) since: Option<Since>,
     /// Only so many lines from the end
     #[arg(long)]
-    pub(super) tail: Option<usize>,
+    pub(super) tail: Option<u64>,
     /// Times before the lines
     #[arg(long)]
     pub(super) timestamps: bool,
@@ -77,26 +75,21 @@ pub(super) async fn run(socket: &Path, options: &Options) -> Result<(), Failure>
         Some(Since::Time(time)) => Some(time),
         None => None,
     };
-    let mut changes = options.follow.then(|| watch(&target.path)).transpose()?;
-    let mut file = LogFile::open(&target.root, &target.path).map_err(not_readable)?;
-    let mut printer = Printer { options, failed: None };
-    let reading = if options.follow { Reading::On } else { Reading::Once };
-    file.read_selected(Select { since, tail: options.tail, reading }, |line| printer.print(&line))
-        .map_err(not_readable)?;
-    tell_unreadable(&mut file);
+    let mut changes = options.follow.then(|| watch(&target)).transpose()?;
+    let select = Select { since, tail: options.tail };
+    let mut file = LogFile::open(&target.root, &target.path, select).map_err(not_readable)?;
+    let mut printer = Printer { options, lines: Lines::default(), failed: None };
+    printer.print_new(&mut file)?;
     while let Some(changes) = &mut changes {
-        printer.check()?;
         // Asked before the last look, so that what was written before the end is seen by it.
         let changed = timeout(CHECK, changes.next()).await.is_ok();
         let ended = !changed && target.ended(socket, options).await?;
-        file.read_on(|line| printer.print(&line)).map_err(not_readable)?;
-        tell_unreadable(&mut file);
+        printer.print_new(&mut file)?;
         if ended {
             break;
         }
     }
-    file.finish(|line| printer.print(&line));
-    printer.check()
+    printer.finish()
 }
 
 /// The log of one run of a container.
@@ -162,23 +155,20 @@ fn status<'a>(object: &'a PodObject, container: Option<&str>) -> Result<&'a Cont
     found.ok_or_else(|| Failure::NotFound(format!("the pod has no container `{wanted}`, only: {names}")))
 }
 
-fn watch(path: &Path) -> Result<impl futures::Stream<Item = ()> + Unpin, Failure> {
-    let directory = path.parent().unwrap_or(path);
-    let open = || -> io::Result<_> {
-        let inotify = Inotify::init()?;
-        inotify
-            .watches()
-            .add(directory, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVE | WatchMask::ONLYDIR)?;
-        Ok(inotify.into_event_stream(vec![0; 4096])?.map(|_| ()))
-    };
-    open().map_err(|error| Failure::Failed(format!("failed to watch {}: {error}", directory.display())))
+fn watch(target: &Target) -> Result<Changes, Failure> {
+    let watch = Watch::begin(&target.root, &target.path).map_err(not_readable)?;
+    watch
+        .changes()
+        .map_err(|error| Failure::Failed(format!("failed to wait for changes of the log: {error}")))
 }
 
 fn not_readable(error: LogFileError) -> Failure {
     let message = format!("failed to {}", with_causes(&error));
     match error {
         LogFileError::Absent(_) => Failure::NotFound(message),
-        LogFileError::Astray(_) | LogFileError::Io { .. } => Failure::Failed(message),
+        LogFileError::Astray(_) | LogFileError::Io { .. } | LogFileError::Watch { .. } => {
+            Failure::Failed(message)
+        }
     }
 }
 
@@ -192,30 +182,52 @@ fn tell_unreadable(file: &mut LogFile) {
 
 struct Printer<'a> {
     options: &'a Options,
+    lines: Lines,
     failed: Option<io::Error>,
 }
 
 impl Printer<'_> {
-    fn print(&mut self, line: &Line) {
-        // Both streams to one, as kubectl does: their order is what counts.
-        if let Err(error) = self.write(&mut io::stdout().lock(), line) {
-            self.failed.get_or_insert(error);
+    /// Prints the lines that have ended since the last time.
+    fn print_new(&mut self, file: &mut LogFile) -> Result<(), Failure> {
+        loop {
+            let progress = file.read_block(|record| {
+                if let Some(line) = self.lines.take(record) {
+                    print(self.options, &line, &mut self.failed);
+                }
+            });
+            tell_unreadable(file);
+            self.check()?;
+            if progress.map_err(not_readable)? == Progress::AtEnd {
+                return Ok(());
+            }
         }
     }
 
-    fn write(&self, out: &mut impl Write, line: &Line) -> io::Result<()> {
-        match self.options.output {
-            TextOrJson::Json => return out.write_all(json_line(&LineObject::of(line))?.as_bytes()),
-            TextOrJson::Text if self.options.timestamps => write!(out, "{} ", line.time_text)?,
-            TextOrJson::Text => {}
-        }
-        out.write_all(&line.text)
+    fn finish(mut self) -> Result<(), Failure> {
+        self.lines.finish().for_each(|line| print(self.options, &line, &mut self.failed));
+        self.check()
     }
 
     fn check(&mut self) -> Result<(), Failure> {
         io::stdout().flush()?;
         self.failed.take().map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+fn print(options: &Options, line: &Line, failed: &mut Option<io::Error>) {
+    // Both streams to one, as kubectl does: their order is what counts.
+    if let Err(error) = write(options, &mut io::stdout().lock(), line) {
+        failed.get_or_insert(error);
+    }
+}
+
+fn write(options: &Options, out: &mut impl Write, line: &Line) -> io::Result<()> {
+    match options.output {
+        TextOrJson::Json => return out.write_all(json_line(&LineObject::of(line))?.as_bytes()),
+        TextOrJson::Text if options.timestamps => write!(out, "{} ", line.time)?,
+        TextOrJson::Text => {}
+    }
+    out.write_all(&line.text)
 }
 
 /// A line as JSON. What is no UTF-8 of the text is replaced: JSON has no form for it.
@@ -233,14 +245,13 @@ impl<'a> LineObject<'a> {
             Stream::Stderr => "stderr",
         };
         let text = line.text.strip_suffix(b"\n").unwrap_or(&line.text);
-        Self { time: &line.time_text, stream, log: String::from_utf8_lossy(text) }
+        Self { time: &line.time, stream, log: String::from_utf8_lossy(text) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::Lines;
 
     #[derive(Debug, clap::Parser)]
     struct Arguments {
@@ -251,10 +262,9 @@ mod tests {
     fn printed(arguments: &[&str], file: &[u8]) -> String {
         let arguments = ["logs", "pod"].iter().chain(arguments);
         let options = <Arguments as clap::Parser>::parse_from(arguments).options;
-        let printer = Printer { options: &options, failed: None };
         let (mut lines, mut out) = (Lines::default(), Vec::new());
-        lines.feed(file, |line| printer.write(&mut out, &line).unwrap());
-        lines.finish().for_each(|line| printer.write(&mut out, &line).unwrap());
+        lines.feed(file, |line| write(&options, &mut out, &line).unwrap());
+        lines.finish().for_each(|line| write(&options, &mut out, &line).unwrap());
         String::from_utf8(out).unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, Read, Seek, SeekFrom},
     os::{
         fd::OwnedFd,
         unix::fs::{FileExt, MetadataExt},
@@ -48,6 +48,28 @@ impl Read for Rotated {
     }
 }
 
+impl Rotated {
+    /// The file itself, when it is as it was written.
+    pub(super) fn plain(&self) -> Option<&File> {
+        match &self.content {
+            Content::Plain(file) => Some(file),
+            Content::Compressed(_) => None,
+        }
+    }
+
+    /// Goes forward to a place, as far as that needs no reading; returns where it is.
+    pub(super) fn from(mut self, at: u64) -> Result<(Self, u64), LogFileError> {
+        let reached = match &mut self.content {
+            Content::Plain(file) => file.seek(SeekFrom::Start(at)),
+            Content::Compressed(_) => Ok(0),
+        };
+        match reached {
+            Ok(at) => Ok((self, at)),
+            Err(source) => Err(LogFileError::Io { path: self.path, source }),
+        }
+    }
+}
+
 impl Place {
     pub(super) fn new(root: &Path, path: &Path) -> Result<Self, LogFileError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -58,6 +80,12 @@ impl Place {
     /// Opens the file that is written now.
     pub(super) fn open(&self) -> Result<File, LogFileError> {
         self.open_file(&self.path)
+    }
+
+    /// Opens the directory that it is in.
+    pub(super) fn directory(&self) -> Result<OwnedFd, LogFileError> {
+        let parent = self.path.parent().unwrap_or(&self.path);
+        self.open_beneath(parent, OFlags::DIRECTORY).map_err(|errno| error(parent, errno))
     }
 
     /// The rotated files that there are, oldest first.

@@ -1,269 +1,276 @@
-//! A log: read from where it is asked for, over all files that it was rotated into, and followed through rotations.
+//! Where the last lines of a log begin, found from its end: what is before them is not read, and nothing of them is kept.
+//!
+//! Lines of one stream may begin between parts of a line of the other, so each stream has a beginning of its own.
 
 use std::{
-    collections::VecDeque,
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt,
-    path::{Path, PathBuf},
 };
 
 use berth_shim_core::log::Names;
-use jiff::Timestamp;
+use memchr::memrchr;
 
 use super::{
-    Line, Lines, Stream,
-    place::{Place, is_one},
+    file::{BLOCK, read_some},
+    line::TEXT_MAX,
+    place::{Place, Rotated},
+    record::{Record, Records},
 };
 
-/// Bytes read at once.
-const CHUNK: usize = 64 << 10;
+/// So many bytes of a line of the file tell what it is.
+const HEAD: usize = 128;
 
-/// Most lines that `tail` keeps in memory.
-const TAIL_MAX: usize = 1_000_000;
+/// How far back the parts of a line are looked for that began before all others: about as long as a line is joined.
+const PARTS_MAX: u64 = 2 * TEXT_MAX as u64;
 
-/// Which lines are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Select {
-    /// Not those before.
-    pub since: Option<Timestamp>,
-    /// Only so many from the end, of those there are at start.
-    pub tail: Option<usize>,
-    /// Whether what comes later is read too.
-    pub reading: Reading,
+/// A place in a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Position {
+    /// Which of its files: 0 is the oldest.
+    pub(super) file: usize,
+    /// Where in it, before compression.
+    pub(super) at: u64,
 }
 
-/// How long a log is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Reading {
-    /// To its end of now: a line that was not ended counts as one.
-    #[default]
-    Once,
-    /// For as long as somebody writes: a line that was not ended will be.
-    On,
-}
-
-/// Why a log cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum LogFileError {
-    /// There is none: the container has not started, or its logs were removed.
-    #[error("open {path}: there is no such log; the container may not have started, or its log was removed", path = .0.display())]
-    Absent(PathBuf),
-    /// A symbolic link or a path that leaves the directory of logs.
-    #[error("open {path}: it is not a regular file below the directory of logs, which is not followed", path = .0.display())]
-    Astray(PathBuf),
-    /// Another failure.
-    #[error("read {path}", path = .path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// One log that is being read.
-#[derive(Debug)]
-pub struct LogFile {
-    place: Place,
-    file: File,
-    /// The files that were rotated before `file` was begun, as far as they are known.
-    older: Vec<Names>,
-    lines: Lines,
-    unreadable: Vec<LogFileError>,
-}
-
-impl Select {
-    fn wants(self, line: &Line) -> bool {
-        self.since.is_none_or(|since| line.time >= since)
-    }
-}
-
-impl LogFile {
-    /// Opens the log `path` below the directory `root`.
-    ///
-    /// # Errors
-    /// See [`LogFileError`].
-    pub fn open(root: &Path, path: &Path) -> Result<Self, LogFileError> {
-        let place = Place::new(root, path)?;
-        let file = place.open()?;
-        let mut older = place.rotated()?;
-        // It may have been rotated since it was opened.
-        if let Some(at) = place.position(&file, &older).map_err(|source| io_error(&place, source))? {
-            older.truncate(at);
+/// The beginning of each stream for the last `lines`.
+pub(super) fn begins(place: &Place, file: &File, older: &[Names], lines: u64) -> io::Result<[Position; 2]> {
+    let mut search = Search { missing: lines, states: [State::Unseen; 2], begins: [None; 2], parts: 0 };
+    let mut backwards = Backwards::new(file)?;
+    let end = Position { file: older.len(), at: backwards.end };
+    search.back(&mut backwards, older.len())?;
+    for (number, names) in older.iter().enumerate().rev() {
+        if search.is_done() {
+            break;
         }
-        Ok(Self { place, file, older, lines: Lines::default(), unreadable: Vec::new() })
+        search.unseen_is_closed();
+        // What cannot be read is told when it is to be.
+        let Some(rotated) = place.open_rotated(names).ok().flatten() else { continue };
+        if let Some(plain) = rotated.plain() {
+            let gone_back =
+                Backwards::new(plain).and_then(|mut backwards| search.back(&mut backwards, number));
+            gone_back.unwrap_or_default();
+        } else {
+            search.through(rotated, || place.open_rotated(names).ok().flatten(), number);
+        }
+    }
+    if search.missing > 0 {
+        return Ok([Position::default(); 2]);
+    }
+    Ok(search.begins.map(|begins| begins.unwrap_or(end)))
+}
+
+/// What is known of a stream, going back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing of it was seen.
+    Unseen,
+    /// A line of it is wanted whose beginning may be farther back.
+    Open,
+    /// What is farther back is not wanted.
+    Closed,
+}
+
+struct Search {
+    /// Lines that are wanted beyond those that were found.
+    missing: u64,
+    states: [State; 2],
+    begins: [Option<Position>; 2],
+    /// Bytes gone back for nothing but parts.
+    parts: u64,
+}
+
+impl Search {
+    fn is_done(&self) -> bool {
+        self.missing == 0 && (!self.states.contains(&State::Open) || self.parts > PARTS_MAX)
     }
 
-    /// Gives what is there now, selected.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn read_selected(&mut self, select: Select, mut each: impl FnMut(Line)) -> Result<(), LogFileError> {
-        let tail = select.tail.map(|tail| tail.min(TAIL_MAX));
-        let mut kept = VecDeque::new();
-        let mut take = |line: Line| match tail {
-            _ if !select.wants(&line) => {}
-            None => each(line),
-            Some(0) => {}
-            Some(tail) => {
-                if kept.len() == tail {
-                    kept.pop_front();
+    /// Only in the newest file an unended line is one that may be.
+    fn unseen_is_closed(&mut self) {
+        for state in self.states.iter_mut().filter(|state| **state == State::Unseen) {
+            *state = State::Closed;
+        }
+    }
+
+    /// Goes back through a file.
+    fn back(&mut self, lines: &mut Backwards<'_>, file: usize) -> io::Result<()> {
+        let mut behind = lines.end;
+        while !self.is_done()
+            && let Some(at) = lines.previous()?
+        {
+            if self.missing == 0 {
+                self.parts += behind - at;
+            }
+            behind = at;
+            if let Some(record) = Record::parse(&lines.head) {
+                self.take(&record, Position { file, at });
+            }
+            if self.missing == 0 {
+                lines.floor = at.saturating_sub(PARTS_MAX);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record<'_>, position: Position) {
+        let index = record.stream.index();
+        match (record.is_full, self.states[index]) {
+            (true, _) | (false, State::Unseen) if self.missing > 0 => {
+                self.missing -= 1;
+                self.states[index] = State::Open;
+                self.begins[index] = Some(position);
+            }
+            (true, _) | (false, State::Unseen) => self.states[index] = State::Closed,
+            (false, State::Open) => self.begins[index] = Some(position),
+            (false, State::Closed) => {}
+        }
+    }
+
+    /// Goes through a compressed file, which can only be read from its beginning: once to count its lines, and again to find the first
+    /// that is wanted.
+    fn through(&mut self, rotated: Rotated, again: impl FnOnce() -> Option<Rotated>, file: usize) {
+        let mut ended = [0_u64; 2];
+        let bytes =
+            each_record(rotated, |_place, record| ended[record.stream.index()] += u64::from(record.is_full));
+        let total = ended[0] + ended[1];
+        if total <= self.missing {
+            self.missing -= total;
+            for (index, ended) in ended.into_iter().enumerate() {
+                if ended > 0 || self.states[index] == State::Open {
+                    self.states[index] = State::Open;
+                    self.begins[index] = Some(Position { file, at: 0 });
                 }
-                kept.push_back(line);
             }
-        };
-        let first = self.first_file(select)?;
-        for names in self.older.get(first..).unwrap_or_default().to_vec() {
-            self.read_rotated(&names, &mut take);
-        }
-        self.read_on(&mut take)?;
-        if select.reading == Reading::Once {
-            self.finish(&mut take);
-        }
-        kept.into_iter().for_each(each);
-        Ok(())
-    }
-
-    /// Gives what was written since; goes over to the new file when the old one was rotated away.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn read_on(&mut self, mut each: impl FnMut(Line)) -> Result<(), LogFileError> {
-        self.drain(&mut each)?;
-        if let Some(new) = self.successor()? {
-            // Written between the first look and the rotation.
-            self.drain(&mut each)?;
-            for names in self.go_over(new)? {
-                self.read_rotated(&names, &mut each);
+        } else if let Some(again) = again() {
+            let is_first_wanted = self.missing > 0;
+            let (begun, end) = begun(again, total - self.missing);
+            self.missing = 0;
+            for (index, begun) in begun.into_iter().enumerate() {
+                if !is_first_wanted && self.states[index] != State::Open {
+                    continue;
+                }
+                let (state, at) = match begun {
+                    Begun::Earlier => (State::Open, 0),
+                    Begun::At(at) => (State::Closed, at),
+                    Begun::Not => (State::Closed, end),
+                };
+                self.states[index] = state;
+                self.begins[index] = Some(Position { file, at });
             }
-            self.drain(&mut each)?;
         }
-        Ok(())
+        if self.missing == 0 {
+            self.parts += bytes;
+        }
     }
+}
 
-    /// Gives what is left of lines without an end.
-    pub fn finish(&mut self, each: impl FnMut(Line)) {
-        self.lines.finish().for_each(each);
-    }
+/// Where the line begins that a stream is in.
+#[derive(Debug, Clone, Copy)]
+enum Begun {
+    /// In an older file, or there is none yet.
+    Earlier,
+    At(u64),
+    /// It is in none.
+    Not,
+}
 
-    /// Rotated files that could not be read to their end, since the last time: the reading went on behind them.
-    pub fn take_unreadable(&mut self) -> Vec<LogFileError> {
-        std::mem::take(&mut self.unreadable)
-    }
-
-    /// The first of the older files that is needed for the lines that are selected.
-    fn first_file(&self, select: Select) -> Result<usize, LogFileError> {
-        let mut first = self.older.len();
-        let tail = match select.tail.map(|tail| tail.min(TAIL_MAX)) {
-            None => return Ok(0),
-            Some(0) => return Ok(first),
-            Some(tail) => tail,
-        };
-        // A file may begin within a line of each stream.
-        let enough = tail + [Stream::Stdout, Stream::Stderr].len();
-        let again =
-            self.file.try_clone().and_then(|file| count_lines(&mut FromStart { file, at: 0 }, select));
-        let mut count = again.map_err(|source| io_error(&self.place, source))?;
-        for names in self.older.iter().rev() {
-            if count >= enough {
-                break;
+/// The lines that the streams are in behind so many that have ended, and where that is.
+fn begun(rotated: Rotated, lines: u64) -> ([Begun; 2], u64) {
+    let (mut begun, mut ended, mut end) = ([Begun::Earlier; 2], 0, 0);
+    each_record(rotated, |place, record| {
+        let begun = &mut begun[record.stream.index()];
+        if ended == lines {
+            return;
+        }
+        match (record.is_full, *begun) {
+            (true, _) => {
+                ended += 1;
+                end = place.end;
+                *begun = Begun::Not;
             }
-            first -= 1;
-            // What cannot be read is told when it is to be.
-            let rotated = self.place.open_rotated(names).ok().flatten();
-            count += rotated.and_then(|mut rotated| count_lines(&mut rotated, select).ok()).unwrap_or(0);
+            (false, Begun::Not) => *begun = Begun::At(place.start),
+            (false, Begun::Earlier | Begun::At(_)) => {}
         }
-        Ok(first)
+    });
+    (begun, end)
+}
+
+/// Gives the records of a file as far as it can be read; returns how long it is.
+fn each_record(mut rotated: Rotated, mut each: impl FnMut(std::ops::Range<u64>, Record<'_>)) -> u64 {
+    let (mut records, mut block) = (Records::default(), vec![0; BLOCK]);
+    while let Ok(count @ 1..) = read_some(|block| rotated.read(block), &mut block) {
+        records.feed(&block[..count], &mut each);
+    }
+    records.fed()
+}
+
+/// The lines of a file, last first.
+struct Backwards<'f> {
+    file: &'f File,
+    /// Where the last line ends. What is behind it was not written whole.
+    end: u64,
+    /// A part of the file from `start` on, and how much of it is still to be looked at.
+    block: Vec<u8>,
+    start: u64,
+    rest: usize,
+    /// The beginning of the line that was found.
+    head: Vec<u8>,
+    /// What is before is not looked at.
+    floor: u64,
+    is_over: bool,
+}
+
+impl<'f> Backwards<'f> {
+    fn new(file: &'f File) -> io::Result<Self> {
+        let start = file.metadata()?.len();
+        let mut all = Self {
+            file,
+            end: 0,
+            block: Vec::new(),
+            start,
+            rest: 0,
+            head: Vec::with_capacity(HEAD),
+            floor: 0,
+            is_over: false,
+        };
+        all.end = all.line_start()?.unwrap_or(0);
+        all.is_over = all.end == 0;
+        Ok(all)
     }
 
-    /// Takes the new file for the log; returns what came between the one that was read and it, oldest first.
-    fn go_over(&mut self, new: File) -> Result<Vec<Names>, LogFileError> {
-        let mut older = self.place.rotated()?;
-        let position = |file: &File, older: &[Names]| {
-            self.place.position(file, older).map_err(|source| io_error(&self.place, source))
-        };
-        if let Some(at) = position(&new, &older)? {
-            older.truncate(at);
+    /// Where the line before begins, whose beginning is `head` then.
+    fn previous(&mut self) -> io::Result<Option<u64>> {
+        if self.is_over {
+            return Ok(None);
         }
-        let is_known = |names: &Names| self.older.last().is_some_and(|last| names.plain <= last.plain);
-        let between = match position(&self.file, &older)? {
-            Some(at) => at + 1,
-            // It is gone, or was not rotated but moved elsewhere.
-            None => older.iter().take_while(|names| is_known(names)).count(),
-        };
-        let names = older.get(between..).unwrap_or_default().to_vec();
-        self.older = older;
-        self.file = new;
-        Ok(names)
+        let start = self.line_start()?;
+        self.is_over = start.is_none();
+        Ok(start.or((self.start == 0).then_some(0)))
     }
 
-    /// Gives a rotated file. One that is damaged is given as far as it goes; one that is gone was one too many.
-    fn read_rotated(&mut self, names: &Names, each: &mut impl FnMut(Line)) {
-        let mut rotated = match self.place.open_rotated(names) {
-            Ok(Some(rotated)) => rotated,
-            Ok(None) => return,
-            Err(error) => return self.unreadable.push(error),
-        };
-        let lines = &mut self.lines;
-        if let Err(source) = for_chunks(&mut rotated, |chunk| lines.feed(chunk, &mut *each)) {
-            // What is cut off is not to be continued by the next file.
-            self.lines.feed(b"\n", each);
-            self.unreadable.push(LogFileError::Io { path: rotated.path, source });
-        }
-    }
-
-    fn drain(&mut self, each: &mut impl FnMut(Line)) -> Result<(), LogFileError> {
-        let Self { file, lines, place, .. } = self;
-        for_chunks(file, |chunk| lines.feed(chunk, &mut *each)).map_err(|source| io_error(place, source))
-    }
-
-    /// The file that has taken the name, when it is another one. None yet is no rotation: the next look will find it.
-    fn successor(&self) -> Result<Option<File>, LogFileError> {
-        let named = match self.place.open() {
-            Ok(file) => file,
-            Err(LogFileError::Absent(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let same = is_one(&named, &self.file).map_err(|source| io_error(&self.place, source))?;
-        Ok(Some(named).filter(|_| !same))
-    }
-}
-
-fn io_error(place: &Place, source: io::Error) -> LogFileError {
-    LogFileError::Io { path: place.path.clone(), source }
-}
-
-/// A file from its start, wherever others read in it.
-struct FromStart {
-    file: File,
-    at: u64,
-}
-
-impl Read for FromStart {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.at)?;
-        self.at += count as u64;
-        Ok(count)
-    }
-}
-
-/// How many lines of a file are wanted.
-fn count_lines(from: &mut impl Read, select: Select) -> io::Result<usize> {
-    let (mut lines, mut count) = (Lines::default(), 0);
-    for_chunks(from, |chunk| lines.feed(chunk, |line| count += usize::from(select.wants(&line))))?;
-    Ok(count)
-}
-
-fn for_chunks(from: &mut impl Read, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK];
-    loop {
-        match from.read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            Ok(count) => each(&chunk[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    /// Goes back to behind the newline before; `None` when there is none down to the floor.
+    fn line_start(&mut self) -> io::Result<Option<u64>> {
+        self.head.clear();
+        loop {
+            let newline = memrchr(b'\n', &self.block[..self.rest]);
+            let begins = newline.map_or(0, |at| at + 1);
+            let found = &self.block[begins..self.rest];
+            let found = &found[..found.len().min(HEAD)];
+            self.head.truncate(HEAD - found.len());
+            self.head.splice(0..0, found.iter().copied());
+            if let Some(at) = newline {
+                self.rest = at;
+                return Ok(Some(self.start + begins as u64));
+            }
+            if self.start <= self.floor {
+                self.rest = 0;
+                return Ok(None);
+            }
+            let before = self.start.saturating_sub(BLOCK as u64);
+            self.rest = usize::try_from(self.start - before).unwrap_or(BLOCK);
+            self.block.resize(self.rest, 0);
+            self.file.read_exact_at(&mut self.block, before)?;
+            self.start = before;
         }
     }
 }

@@ -5,6 +5,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod ends;
+
 const T1: &str = "2026-11-21T07:00:01.000000000Z";
 const T2: &str = "2026-11-21T07:00:02.000000000Z";
 const T3: &str = "2026-11-21T07:00:03.000000000+00:00";
@@ -20,7 +22,7 @@ fn joined(pieces: &[&str]) -> Vec<String> {
 }
 
 fn shown(line: &Line) -> String {
-    format!("{:?} {} {:?}", line.stream, line.time_text, String::from_utf8_lossy(&line.text))
+    format!("{:?} {} {:?}", line.stream, line.time, String::from_utf8_lossy(&line.text))
 }
 
 #[test]
@@ -78,15 +80,45 @@ impl Logs {
         self.root.path().join("pod/c/0.log")
     }
 
-    fn open(&self, path: &Path) -> Result<LogFile, LogFileError> {
-        LogFile::open(self.root.path(), path)
+    fn open(&self, path: &Path) -> Result<Reader, LogFileError> {
+        self.select(path, Select::default())
+    }
+
+    fn select(&self, path: &Path, select: Select) -> Result<Reader, LogFileError> {
+        LogFile::open(self.root.path(), path, select).map(|file| Reader { file, lines: Lines::default() })
+    }
+
+    /// What is selected of the log, with lines that were not ended.
+    fn selected(&self, select: Select) -> String {
+        let mut reader = self.select(&self.path(), select).unwrap();
+        let read = reader.read() + &reader.finish();
+        assert!(reader.file.take_unreadable().is_empty());
+        read
     }
 }
 
-fn texts(read: impl FnOnce(&mut dyn FnMut(Line))) -> String {
-    let mut out = String::new();
-    read(&mut |line| out.push_str(&String::from_utf8_lossy(&line.text)));
-    out
+struct Reader {
+    file: LogFile,
+    lines: Lines,
+}
+
+impl Reader {
+    /// Lines that have ended since the last time.
+    fn read(&mut self) -> String {
+        self.try_read().unwrap()
+    }
+
+    fn try_read(&mut self) -> Result<String, LogFileError> {
+        let mut read = Vec::new();
+        self.file.read_to_end(|record| {
+            read.extend(self.lines.take(record).into_iter().flat_map(|line| line.text))
+        })?;
+        Ok(String::from_utf8_lossy(&read).into_owned())
+    }
+
+    fn finish(&mut self) -> String {
+        self.lines.finish().map(|line| String::from_utf8_lossy(&line.text).into_owned()).collect()
+    }
 }
 
 #[test]
@@ -99,10 +131,9 @@ fn since_and_tail_select() {
         (Select { tail: Some(1), ..Select::default() }, "3"),
         (Select { tail: Some(0), ..Select::default() }, ""),
         (Select { tail: Some(9), ..Select::default() }, "1\n2\n3"),
-        (Select { since, tail: Some(1), reading: Reading::On }, "2\n"),
+        (Select { since, tail: Some(2) }, "2\n3"),
     ] {
-        let mut file = logs.open(&logs.path()).unwrap();
-        assert_eq!(texts(|each| file.read_selected(select, each).unwrap()), expected);
+        assert_eq!(logs.selected(select), expected);
     }
 }
 
@@ -110,16 +141,16 @@ fn since_and_tail_select() {
 fn a_reader_follows_a_rotation_and_misses_nothing() {
     let logs = Logs::new(&format!("{T1} stdout F 1\n"));
     let mut file = logs.open(&logs.path()).unwrap();
-    assert_eq!(texts(|each| file.read_on(each).unwrap()), "1\n");
+    assert_eq!(file.read(), "1\n");
     let append = |path: &Path, text: &str| {
         fs::write(path, fs::read_to_string(path).unwrap_or_default() + text).unwrap();
     };
     append(&logs.path(), &format!("{T2} stdout P 2"));
     append(&logs.path(), &format!("a\n{T2} stdout F b\n"));
     fs::rename(logs.path(), logs.root.path().join("pod/c/0.log.20261121-070002")).unwrap();
-    assert_eq!(texts(|each| file.read_on(each).unwrap()), "2ab\n");
+    assert_eq!(file.read(), "2ab\n");
     append(&logs.path(), &format!("{T3} stdout F 3\n"));
-    assert_eq!(texts(|each| file.read_on(each).unwrap()), "3\n");
+    assert_eq!(file.read(), "3\n");
 }
 
 fn compress(path: &Path) {
@@ -181,9 +212,7 @@ fn a_log_is_read_over_all_files_that_it_was_rotated_into() {
         (Select { since: since(38), tail: Some(30), ..Select::default() }, numbers(38..40)),
         (Select { tail: Some(0), ..Select::default() }, String::new()),
     ] {
-        let mut file = logs.open(&logs.path()).unwrap();
-        assert_eq!(texts(|each| file.read_selected(select, each).unwrap()), expected, "{select:?}");
-        assert!(file.take_unreadable().is_empty());
+        assert_eq!(logs.selected(select), expected, "{select:?}");
     }
 }
 
@@ -198,9 +227,7 @@ fn a_line_goes_on_in_the_next_file() {
     for (tail, expected) in
         [(None, "ab\nxy\nc\n"), (Some(3), "ab\nxy\nc\n"), (Some(2), "xy\nc\n"), (Some(1), "c\n")]
     {
-        let mut file = logs.open(&logs.path()).unwrap();
-        let select = Select { tail, ..Select::default() };
-        assert_eq!(texts(|each| file.read_selected(select, each).unwrap()), expected, "{tail:?}");
+        assert_eq!(logs.selected(Select { tail, ..Select::default() }), expected, "{tail:?}");
     }
 }
 
@@ -213,8 +240,7 @@ fn a_file_in_both_forms_is_read_once() {
     compress(&logs.rotated(5));
     fs::write(logs.rotated(5), written).unwrap();
     logs.say(5..10);
-    let mut file = logs.open(&logs.path()).unwrap();
-    assert_eq!(texts(|each| file.read_selected(Select::default(), each).unwrap()), numbers(0..10));
+    assert_eq!(logs.selected(Select::default()), numbers(0..10));
 }
 
 /// What happens to rotated files while nobody reads.
@@ -233,16 +259,16 @@ fn a_reader_that_was_away_for_several_rotations_misses_nothing() {
         compress(&logs.rotated(3));
         logs.say(3..6);
         let mut file = logs.open(&logs.path()).unwrap();
-        assert_eq!(texts(|each| file.read_selected(Select::default(), each).unwrap()), numbers(0..6));
+        assert_eq!(file.read(), numbers(0..6));
         logs.say(6..9);
         for second in [9, 12, 15] {
             logs.rotate(second);
             logs.say(second..second + 3);
         }
         happen(&logs);
-        assert_eq!(texts(|each| file.read_on(each).unwrap()), numbers(6..18), "{what}");
+        assert_eq!(file.read(), numbers(6..18), "{what}");
         logs.say(18..20);
-        assert_eq!(texts(|each| file.read_on(each).unwrap()), numbers(18..20), "{what}");
+        assert_eq!(file.read(), numbers(18..20), "{what}");
     }
 }
 
@@ -277,11 +303,10 @@ fn a_damaged_file_is_told_and_the_others_are_read() {
     fs::remove_file(format!("{}.gz", logs.rotated(2).display())).unwrap();
     symlink("0.log.20261121-070006.gz", format!("{}.gz", logs.rotated(2).display())).unwrap();
     for tail in [None, Some(100)] {
-        let mut file = logs.open(&logs.path()).unwrap();
-        let select = Select { tail, ..Select::default() };
-        let read = texts(|each| file.read_selected(select, each).unwrap());
+        let mut file = logs.select(&logs.path(), Select { tail, ..Select::default() }).unwrap();
+        let read = file.read();
         assert!(read.ends_with(&numbers(4..8)) && !read.contains("0\n"), "{read:?}");
-        let told = file.take_unreadable();
+        let told = file.file.take_unreadable();
         assert!(matches!(&told[..], [LogFileError::Astray(_), LogFileError::Io { .. }]), "{told:?}");
     }
 }
@@ -305,14 +330,14 @@ fn cve_2026_53489_and_cve_2025_0750_logs_are_not_read_through_links() {
         dots.into(),
         pod.join("c"),
     ] {
-        let error = logs.open(&path).unwrap_err();
+        let error = logs.open(&path).map(|_opened| ()).unwrap_err();
         assert!(matches!(error, LogFileError::Astray(_)), "{path:?}: {error:?}");
     }
     // A link that takes the place of the file while it is read ends the reading.
     let mut file = logs.open(&logs.path()).unwrap();
     fs::remove_file(logs.path()).unwrap();
     symlink(&secret, logs.path()).unwrap();
-    assert!(matches!(file.read_on(|line| panic!("{line:?}")), Err(LogFileError::Astray(_))));
+    assert!(matches!(file.try_read(), Err(LogFileError::Astray(_))));
 }
 
 #[test]
@@ -320,4 +345,24 @@ fn a_log_that_is_not_there_says_so() {
     let logs = Logs::new("");
     let path = logs.root.path().join("pod/c/7.log");
     assert!(matches!(logs.open(&path), Err(LogFileError::Absent(_))));
+}
+
+#[tokio::test]
+async fn a_change_is_told_once_it_was_watched_for() {
+    let logs = Logs::new("");
+    let watch = || Watch::begin(logs.root.path(), &logs.path()).unwrap().changes().unwrap();
+    let changes: [&dyn Fn(); 3] = [&|| logs.say(0..2), &|| logs.rotate(2), &|| {
+        fs::remove_dir_all(logs.root.path().join("pod")).unwrap()
+    }];
+    for change in changes {
+        let mut watch = watch();
+        change();
+        watch.next().await;
+    }
+    assert!(matches!(Watch::begin(logs.root.path(), &logs.path()), Err(LogFileError::Absent(_))));
+    symlink("/etc", logs.root.path().join("pod")).unwrap();
+    assert!(matches!(
+        Watch::begin(logs.root.path(), &logs.root.path().join("pod/passwd")),
+        Err(LogFileError::Astray(_))
+    ));
 }
