@@ -263,7 +263,7 @@ pub(super) const ACTED_ON: &[&str] = &[
 ];
 
 /// Feature gates that this version acts on, off by default; any other is named by `berth check-config`.
-pub(super) const GATES: &[&str] = &["MemoryQoS"];
+pub(super) const GATES: &[&str] = &["MemoryQoS", "PodLogsQuerySplitStreams"];
 
 impl KubeletConfiguration {
     /// Whether an alpha feature is asked for, by its own gate or with all others.

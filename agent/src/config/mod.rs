@@ -43,8 +43,8 @@ pub use runtime::{BERTH_RUNTIME, Handler, PodRuntime, RuntimeOptions};
 pub use runtime_settings::{CurrentRuntime, Origin, RuntimeSettings, RuntimeSource};
 pub use server::{AuthenticationSettings, AuthorizationSettings, ServerSettings};
 pub use settings::{
-    Cluster, Cni, Config, CredentialProvider, EventRate, OciRuntime, RegistryAccounts, RequestRate,
-    ServingCertificate,
+    Cluster, Cni, Config, CredentialProvider, EventRate, LogRequests, NodeLogAccess, OciRuntime,
+    RegistryAccounts, RequestRate, ServingCertificate,
 };
 
 pub use tls::{TlsSettings, TlsVersion};

@@ -15,8 +15,8 @@ use berth_core::{
 
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
-    OciRuntime, RuntimeSettings, RuntimeSource, Section, allocatable::units, defaults, facts, ip,
-    runtime_settings::UnknownDefault, validate,
+    LogRequests, NodeLogAccess, OciRuntime, RuntimeSettings, RuntimeSource, Section, allocatable::units,
+    defaults, facts, ip, runtime_settings::UnknownDefault, validate,
 };
 use crate::document::{Fault, Faults, Node, Place, read};
 
@@ -144,6 +144,14 @@ impl Settings {
                 fixed_ips: fixed_ips(&self.flags)?,
             },
             memory_volumes: MemoryVolumes { is_swap_on: facts.swap.is_on, has_noswap: facts.has_noswap },
+            log_requests: LogRequests {
+                of_node: match (kubelet.enable_system_log_handler, kubelet.enable_system_log_query) {
+                    (Some(false), _) => NodeLogAccess::Nothing,
+                    (_, Some(true)) => NodeLogAccess::Services,
+                    (_, _) => NodeLogAccess::Files,
+                },
+                may_split_streams: kubelet.has_gate("PodLogsQuerySplitStreams"),
+            },
             makes_iptables_chains: kubelet.make_iptables_util_chains != Some(false),
             oom_score_adj: kubelet.oom_score_adj.unwrap_or(OOM_SCORE),
             protect_kernel_defaults: kubelet.protect_kernel_defaults == Some(true),

@@ -25,8 +25,6 @@ pub struct ServerSettings {
     pub authorization: AuthorizationSettings,
     /// Whether endpoints for debugging are there, exec and logs among them.
     pub debugging: Debugging,
-    /// Whether the node's journal is searched for who asks (`enableSystemLogQuery`).
-    pub queries_logs: bool,
     /// How long a stream may carry nothing (`streamingConnectionIdleTimeout`); zero is without bound.
     pub stream_idle: Duration,
 }
@@ -132,7 +130,6 @@ impl Settings {
             authentication: self.authentication(),
             authorization: self.authorization(),
             debugging,
-            queries_logs: kubelet.enable_system_log_query == Some(true),
             stream_idle: duration(kubelet.streaming_connection_idle_timeout),
         })
     }

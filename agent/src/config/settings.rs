@@ -50,6 +50,8 @@ pub struct Config {
     pub live: LiveFacts,
     /// What becomes of volumes in memory when the machine runs short of it.
     pub memory_volumes: MemoryVolumes,
+    /// Requests about logs.
+    pub log_requests: LogRequests,
     /// Whether chains of iptables are made for other components (`makeIPTablesUtilChains`).
     pub makes_iptables_chains: bool,
     /// The agent's own `oom_score_adj`.
@@ -60,6 +62,26 @@ pub struct Config {
     pub sysctl_root: PathBuf,
     /// Where the agent kills itself on purpose: tests of crash recovery name a point here (`BERTH_ABORT_AT`).
     pub abort_at: Option<String>,
+}
+
+/// How requests about logs are answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRequests {
+    /// What is shown of the node's own logs.
+    pub of_node: NodeLogAccess,
+    /// Whether one stream of a container can be asked for (the feature gate `PodLogsQuerySplitStreams`).
+    pub may_split_streams: bool,
+}
+
+/// What is shown of the node's own logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeLogAccess {
+    /// Nothing (`enableSystemLogHandler: false`).
+    Nothing,
+    /// Files of the log directory.
+    Files,
+    /// Logs of services too (`enableSystemLogQuery`).
+    Services,
 }
 
 /// Accounts at registries that the node has, for every pod.
