@@ -12,8 +12,10 @@ use nix::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    net::unix::pipe,
     process::{Child, Command},
-    time::{Instant, timeout_at},
+    sync::oneshot,
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use crate::one_thread::OneThread;
@@ -91,11 +93,41 @@ impl Program {
             .map_err(|error| self.failed(error.to_string(), String::new()))
     }
 
-    /// The kernel reads the program before a start returns.
+    /// Runs it once without an input, and gives what it prints to either of its outputs as it comes. It is ended after `limit`, or when
+    /// what is given is dropped; `held` is kept until then.
+    pub(crate) async fn stream(
+        &self,
+        limit: Duration,
+        held: impl Send + 'static,
+    ) -> Result<Printed, ProgramError> {
+        let deadline = Instant::now() + limit;
+        let failed = |source| ProgramError::Start { command: self.command.clone(), source };
+        let (reader, writer) = io::pipe().map_err(failed)?;
+        let pipe = pipe::Receiver::from_owned_fd(reader.into()).map_err(failed)?;
+        let other = writer.try_clone().map_err(failed)?;
+        let mut running = self.start_with([Stdio::null(), writer.into(), other.into()], limit).await?;
+        let (dropped, is_dropped) = oneshot::channel();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ended = running.0.wait() => {}
+                () = sleep_until(deadline) => {}
+                _dropped = is_dropped => {}
+            }
+            drop((running, held));
+        });
+        Ok(Printed { pipe, _dropped: dropped })
+    }
+
     async fn start(&self, limit: Duration) -> Result<Running, ProgramError> {
+        self.start_with([Stdio::piped(), Stdio::piped(), Stdio::piped()], limit).await
+    }
+
+    /// The kernel reads the program before a start returns.
+    async fn start_with(&self, stdio: [Stdio; 3], limit: Duration) -> Result<Running, ProgramError> {
         let mut command = Command::new(&self.command);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let [stdin, stdout, stderr] = stdio;
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
         // With what it starts itself, which may hold its output open.
         command.process_group(0).kill_on_drop(true);
         let started = self.starter.run(limit, move || command.spawn().map(Running)).await;
@@ -109,7 +141,15 @@ impl Program {
     }
 }
 
+/// What a program prints. Dropped, the program is ended.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    pub(crate) pipe: pipe::Receiver,
+    _dropped: oneshot::Sender<()>,
+}
+
 /// A program that runs. Dropped, it is ended with all that it began.
+#[derive(Debug)]
 struct Running(Child);
 
 impl Running {
@@ -204,6 +244,37 @@ mod tests {
         assert_eq!(script("echo x").answer("", SOON).await.unwrap(), "x\n");
         drop(answer);
         assert_eq!(hung.answer("", SOON).await.unwrap(), "x\n");
+    }
+
+    #[tokio::test]
+    async fn what_it_prints_is_given_as_it_comes() {
+        let held = std::sync::Arc::new(());
+        let program = script("echo out; echo err >&2; exit 7");
+        let mut printed = program.stream(SOON, std::sync::Arc::clone(&held)).await.unwrap();
+        let mut text = String::new();
+        printed.pipe.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "out\nerr\n");
+        // One that prints without end is ended by its time, or with its reader; what is held goes then.
+        let mut limit = Duration::from_millis(50);
+        let mut endless = loop {
+            // A busy machine may need longer until it has begun anything.
+            match script("yes").stream(limit, std::sync::Arc::clone(&held)).await {
+                Ok(printed) => break printed,
+                Err(_slow) => limit *= 2,
+            }
+        };
+        let mut sink = tokio::io::sink();
+        let ended = tokio::io::copy(&mut endless.pipe, &mut sink);
+        tokio::time::timeout(SOON, ended).await.unwrap().unwrap();
+        drop(script("sleep 1000").stream(SOON * 1000, std::sync::Arc::clone(&held)).await.unwrap());
+        let gone = async {
+            while std::sync::Arc::strong_count(&held) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, gone).await.unwrap();
+        let missing = Program { command: "/nowhere/program".to_owned(), ..Program::default() };
+        assert!(matches!(missing.stream(SOON, ()).await, Err(ProgramError::Start { .. })));
     }
 
     #[tokio::test]

@@ -16,13 +16,21 @@ use berth_core::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 /// Events kept per pod; older ones go first.
 pub const EVENTS_MAX: usize = 64;
 
 /// The table. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct View(Arc<Mutex<Table>>);
+pub struct View(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    table: Mutex<Table>,
+    /// Told of each change of what a pod is.
+    changes: watch::Sender<()>,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -92,6 +100,8 @@ impl View {
             entry.terminating_since.get_or_insert_with(Timestamp::now);
         }
         entry.status = Some(status);
+        drop(table);
+        self.0.changes.send_replace(());
     }
 
     /// Shows something that happened to a pod. Called on `Act::Note`.
@@ -102,6 +112,19 @@ impl View {
     /// Shows a pod no longer. Called on `Act::Withdraw`.
     pub fn remove(&self, uid: &PodUid) {
         self.table().pods.remove(uid);
+        self.0.changes.send_replace(());
+    }
+
+    /// Tells of each change of what a pod is, from now on.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
+    }
+
+    /// The status of one pod, whatever others have its name; `None` when it is shown no longer.
+    #[must_use]
+    pub fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.table().pods.get(uid)?.status.clone()
     }
 
     /// Replaces what a source has to say about manifests that it cannot use.
@@ -162,7 +185,7 @@ impl View {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         // No writer can leave a half-made entry behind, so the table of a panicked one is good.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     node_loop::NodeLoop,
     reread::Follower,
     runtime::{self, Watch},
-    server::{self, Requests, Served},
+    server::{self, LogLanes, Requests, Served},
     source,
     store::Store,
     view::View,
@@ -79,6 +79,7 @@ impl Parts {
             turns: node_loop.turns(),
             configz,
             requests,
+            logs: LogLanes::default(),
         };
         serve(served, asking, &cancel, &mut tasks);
         tasks.spawn(node_loop.run(events, cancel.clone()));

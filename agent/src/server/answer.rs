@@ -1,8 +1,9 @@
 //! Answers in the form of Go's server, which clients know.
 
+use futures::{Stream, TryStreamExt as _};
 use http::{HeaderValue, StatusCode, header};
-use http_body_util::{BodyExt as _, Empty, Full, combinators::UnsyncBoxBody};
-use hyper::body::Bytes;
+use http_body_util::{BodyExt as _, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame};
 use serde::Serialize;
 use tower::BoxError;
 
@@ -38,6 +39,16 @@ pub(super) fn json<T: Serialize>(value: &T) -> Response {
 pub(super) fn of(status: StatusCode, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
     let mut response = Response::new(whole(bytes));
     *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Bytes of a kind that come piece by piece, each of which is sent as it comes. Nothing is made that nobody takes.
+pub(super) fn streamed<S>(kind: &'static str, pieces: S) -> Response
+where
+    S: Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
+{
+    let mut response = Response::new(StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

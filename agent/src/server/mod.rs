@@ -14,6 +14,7 @@ mod connection;
 mod connections;
 mod dispatch;
 mod endpoints;
+mod lanes;
 mod listen;
 mod requests;
 mod review;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 pub use self::{
     answer::{Body, Response},
+    lanes::{Lane, LogLanes},
     requests::{Count, Requests},
     thread::run,
     tls::Presenting,
@@ -45,6 +47,8 @@ pub struct Served {
     pub configz: Arc<str>,
     /// Requests of both ports.
     pub requests: Requests,
+    /// Bounds on requests about logs.
+    pub logs: LogLanes,
 }
 
 #[cfg(test)]

@@ -5,16 +5,16 @@
 mod access;
 mod cache;
 mod endpoint;
+pub mod file_server;
 mod health;
 mod identity;
-mod path;
-mod places;
-mod request;
-mod route;
-pub mod file_server;
 pub mod log_options;
 pub mod node_log;
+mod path;
+mod places;
 pub mod query;
+mod request;
+mod route;
 
 pub use access::{Attributes, Reviewed, Verdict, forbidden, questions, undecided};
 pub use cache::Cache;

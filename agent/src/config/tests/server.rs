@@ -33,7 +33,6 @@ fn in_a_cluster_the_api_server_is_asked_by_default() {
         authentication: AuthenticationSettings { client_ca: None, tokens, anonymous: false },
         authorization: webhook(),
         debugging: Debugging::On { logs: true },
-        queries_logs: false,
         stream_idle: Duration::from_secs(4 * 3600),
     };
     assert_eq!(server("", &[IN_CLUSTER]), expected);
@@ -61,7 +60,7 @@ fn everything_can_be_said() {
         &[IN_CLUSTER],
     );
     assert_eq!((said.listen, said.read_only), (at("[::]:1"), Some(at("[::]:2"))));
-    assert_eq!((said.debugging, said.queries_logs), (Debugging::Off, true));
+    assert_eq!(said.debugging, Debugging::Off);
     assert_eq!(said.stream_idle, Duration::from_secs(300));
     let (client_ca, tokens) = (Some(PathBuf::from("/ca.crt")), Some(Duration::from_secs(7)));
     assert_eq!(said.authentication, AuthenticationSettings { client_ca, tokens, anonymous: true });

@@ -1,6 +1,9 @@
 //! What is answered, one file for each endpoint.
 
+mod container_logs;
 mod health;
+mod metrics;
+mod node_logs;
 mod pods;
 
 use std::sync::Arc;
@@ -8,11 +11,17 @@ use std::sync::Arc;
 use berth_core::server::Endpoint;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
+use jiff::Timestamp;
 
+use self::{container_logs::ContainerLogs, node_logs::NodeLogs};
 use super::{
     Response, Served,
     answer::{error, of},
 };
+use crate::program::Program;
+
+/// The node's own logs. Source: `nodeLogDir` of `pkg/kubelet/kubelet_server_journal.go`.
+const NODE_LOGS: &str = "/var/log";
 
 /// Answers a request that is allowed.
 pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Request<Incoming>) -> Response {
@@ -21,6 +30,35 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
         Endpoint::Pods => pods::wanted(served.view.clone()).await,
         Endpoint::RunningPods => pods::running(&served.view),
         Endpoint::Configz => of(StatusCode::OK, "application/json", served.configz.as_bytes().to_vec()),
+        Endpoint::Metrics => metrics::of_agent(served),
+        Endpoint::MetricsOfProbes => metrics::of_probes(served),
+        Endpoint::ContainerLogs(path) => {
+            served.container_logs().answer(&path, request.uri().query(), Timestamp::now())
+        }
+        Endpoint::NodeLogs { path } => {
+            let (parts, _nothing) = request.into_parts();
+            served.node_logs().answer(&path, &parts).await
+        }
         _ => error(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+impl Served {
+    fn container_logs(&self) -> ContainerLogs<'_> {
+        let config = &self.host.config;
+        ContainerLogs {
+            view: &self.view,
+            paths: &config.node.paths,
+            lane: &self.logs.containers,
+            may_split: config.log_requests.may_split_streams,
+        }
+    }
+
+    fn node_logs(&self) -> NodeLogs {
+        NodeLogs {
+            root: NODE_LOGS.into(),
+            access: self.host.config.log_requests.of_node,
+            journalctl: Program { command: "journalctl".to_owned(), ..Program::default() },
+            lanes: self.logs.clone(),
+        }
     }
 }
