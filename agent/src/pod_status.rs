@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use berth_core::{
-    spec::Pod,
+    spec::{ContainerKind, Pod},
     status::{Condition, ConditionKind, ContainerState, ContainerStatus, PodStatus, RunUser, Terminated},
 };
 use k8s_openapi::{
@@ -16,6 +16,8 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
+
+use crate::manifest::as_container;
 
 /// The status of a pod, whose spec is `spec` in the API's form.
 #[must_use]
@@ -34,6 +36,7 @@ pub fn of(status: &PodStatus, pod: &Pod, spec: Option<&PodSpec>) -> ApiStatus {
         qos_class: Some(status.qos.as_str().to_owned()),
         init_container_statuses: some(status.init_containers.iter().map(container)),
         container_statuses: some(status.containers.iter().map(container)),
+        ephemeral_container_statuses: some(status.ephemeral_containers.iter().map(container)),
         ..ApiStatus::default()
     };
     if let Some(spec) = spec {
@@ -42,6 +45,9 @@ pub fn of(status: &PodStatus, pod: &Pod, spec: Option<&PodSpec>) -> ApiStatus {
         let init = |spec: &PodSpec| spec.init_containers.clone().unwrap_or_default();
         add_spec(&mut shown.init_container_statuses, &init(spec), &init(allocated));
         add_spec(&mut shown.container_statuses, &spec.containers, &allocated.containers);
+        let ephemeral: Vec<Container> =
+            spec.ephemeral_containers.iter().flatten().map(as_container).collect();
+        add_spec(&mut shown.ephemeral_container_statuses, &ephemeral, &ephemeral);
     }
     shown
 }
@@ -131,7 +137,8 @@ fn container(status: &ContainerStatus) -> ApiContainerStatus {
             .as_ref()
             .map(|last| ApiState { terminated: Some(terminated(last)), ..ApiState::default() }),
         ready: status.ready,
-        started: Some(status.started),
+        // Of an ephemeral container nobody asks.
+        started: (status.kind != ContainerKind::Ephemeral).then_some(status.started),
         restart_count: i32::try_from(status.restart_count).unwrap_or(i32::MAX),
         user: status.user.as_ref().map(user),
         ..ApiContainerStatus::default()
@@ -179,7 +186,7 @@ fn text(text: &str) -> Option<String> {
 mod tests {
     use berth_core::{
         id::{ContainerId, ContainerName, PodName, PodUid},
-        spec::{ContainerKind, QosClass, Resize, Source},
+        spec::{QosClass, Resize, Source},
         status::Phase,
     };
     use jiff::Timestamp;
@@ -214,6 +221,11 @@ mod tests {
                 ],
             }, { "name": "other" }],
             "initContainers": [{ "name": "first", "volumeMounts": [{ "name": "data", "mountPath": "/d" }] }],
+            "ephemeralContainers": [{
+                "name": "debug",
+                "targetContainerName": "web",
+                "volumeMounts": [{ "name": "data", "mountPath": "/e" }],
+            }],
         }))
         .unwrap()
     }
@@ -236,6 +248,11 @@ mod tests {
                 running("web", ContainerKind::Main, Some("1")),
                 running("other", ContainerKind::Main, None),
             ],
+            ephemeral_containers: vec![ContainerStatus {
+                ready: false,
+                started: false,
+                ..running("debug", ContainerKind::Ephemeral, Some("3"))
+            }],
         }
     }
 
@@ -275,6 +292,28 @@ mod tests {
             web["user"],
             json!({ "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": [2000, 3000] } })
         );
+    }
+
+    /// As the kubelet shows it: nobody asks whether it has started.
+    #[test]
+    fn an_ephemeral_container_has_a_status_of_its_own() {
+        let shown = serde_json::to_value(of(&known(), &pod(), Some(&spec()))).unwrap();
+        let expected = json!([{
+            "name": "debug",
+            "image": "i",
+            "imageID": "",
+            "containerID": "containerd://3",
+            "state": { "running": { "startedAt": "1970-01-01T00:00:00Z" } },
+            "ready": false,
+            "restartCount": 0,
+            "resources": {},
+            "user": { "linux": { "uid": 1000, "gid": 2000, "supplementalGroups": [2000, 3000] } },
+            "volumeMounts": [{ "name": "data", "mountPath": "/e" }],
+        }]);
+        assert_eq!(shown["ephemeralContainerStatuses"], expected);
+        let nothing = PodStatus { ephemeral_containers: Vec::new(), ..known() };
+        let shown = serde_json::to_value(of(&nothing, &pod(), Some(&spec()))).unwrap();
+        assert!(shown.get("ephemeralContainerStatuses").is_none());
     }
 
     #[test]

@@ -87,6 +87,7 @@ pub(crate) fn container(name: &str) -> Container {
     Container {
         name: ContainerName::new(name),
         kind: ContainerKind::Main,
+        target: None,
         restarts: OwnRestarts::default(),
         image: ImageRef::new("busybox"),
         pull_policy: ImagePullPolicy::IfNotPresent,
@@ -124,6 +125,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         deletion: None,
         started_at: None,
         ended: None,
+        have_run: BTreeMap::new(),
         readiness_gates: Vec::new(),
         scheduling: Scheduling::default(),
         overhead: Quantities::default(),
@@ -149,6 +151,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         volumes: Vec::new(),
         init_containers: Vec::new(),
         containers: containers.into_iter().map(Arc::new).collect(),
+        ephemeral_containers: Vec::new(),
         manifest: "{}".into(),
         resize: None,
     }

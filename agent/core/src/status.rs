@@ -38,6 +38,15 @@ pub struct PodStatus {
     pub init_containers: Vec<ContainerStatus>,
     /// Main containers, by name.
     pub containers: Vec<ContainerStatus>,
+    /// Ephemeral containers, by name.
+    pub ephemeral_containers: Vec<ContainerStatus>,
+}
+
+impl PodStatus {
+    /// The statuses of all containers.
+    pub fn all_containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+        self.init_containers.iter().chain(&self.containers).chain(&self.ephemeral_containers)
+    }
 }
 
 /// Addresses of a wired pod.

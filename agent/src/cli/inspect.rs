@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod
 use serde_json::{Value, json};
 
 use super::{age, pods::layout, summary};
-use crate::control::PodObject;
+use crate::{control::PodObject, manifest::as_container};
 
 /// Writes everything that is known about the pod.
 pub(super) fn print(
@@ -21,7 +21,10 @@ pub(super) fn print(
     let spec = object.pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let main = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    for (title, containers) in [("Init containers", init), ("Containers", main)] {
+    let ephemeral = spec.and_then(|spec| spec.ephemeral_containers.as_deref()).unwrap_or_default();
+    let ephemeral: Vec<Container> = ephemeral.iter().map(as_container).collect();
+    let lists = [("Init containers", init), ("Containers", main), ("Ephemeral containers", &ephemeral)];
+    for (title, containers) in lists {
         if !containers.is_empty() {
             writeln!(out, "\n{title}:")?;
         }
@@ -104,7 +107,8 @@ fn conditions(out: &mut impl Write, pod: &Pod, width: Option<u16>, now: Timestam
 
 fn status_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
-    let all = status.container_statuses.iter().chain(&status.init_container_statuses);
+    let others = status.init_container_statuses.iter().chain(&status.ephemeral_container_statuses);
+    let all = status.container_statuses.iter().chain(others);
     all.flatten().find(|status| status.name == name)
 }
 

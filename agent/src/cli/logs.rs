@@ -147,7 +147,8 @@ fn status<'a>(object: &'a PodObject, container: Option<&str>) -> Result<&'a Cont
     let status = object.pod.status.as_ref();
     let all: Vec<_> = status
         .map(|status| {
-            status.container_statuses.iter().chain(&status.init_container_statuses).flatten().collect()
+            let others = status.init_container_statuses.iter().chain(&status.ephemeral_container_statuses);
+            status.container_statuses.iter().chain(others).flatten().collect()
         })
         .unwrap_or_default();
     let names = all.iter().map(|status| status.name.as_str()).collect::<Vec<_>>().join(", ");

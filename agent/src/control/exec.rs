@@ -95,8 +95,7 @@ fn running(view: &PodView, container: Option<&str>) -> Result<ContainerId, Strin
     let status = &view.status;
     let first = view.pod.containers.first().map(|container| container.name.as_str());
     let wanted = container.or(first).unwrap_or_default();
-    let mut all = status.containers.iter().chain(&status.init_containers);
-    let Some(found) = all.find(|status| status.name.as_str() == wanted) else {
+    let Some(found) = status.all_containers().find(|status| status.name.as_str() == wanted) else {
         let names: Vec<_> = view.pod.all_containers().map(|container| container.name.as_str()).collect();
         return Err(format!(
             "pod `{}` has no container `{wanted}`, only {}",

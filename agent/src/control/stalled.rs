@@ -29,8 +29,7 @@ async fn ask(socket: &Path) -> Result<Vec<Task>, CallError> {
 }
 
 fn of_tasks(view: &PodView, tasks: &[Task]) -> Vec<StalledLogObject> {
-    let statuses = view.status.init_containers.iter().chain(&view.status.containers);
-    let stalled = statuses.filter_map(|status| {
+    let stalled = view.status.all_containers().filter_map(|status| {
         let id = status.id.as_ref()?.as_str();
         let since = clock::wall(tasks.iter().find(|task| task.id == id)?.log_stalled_since)?;
         Some(StalledLogObject { container: status.name.to_string(), since })

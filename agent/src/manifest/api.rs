@@ -6,11 +6,14 @@ use berth_core::spec::Source;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition, PodStatus};
 
-use super::read::{Manifest, convert};
+use super::{
+    ephemeral,
+    read::{Manifest, convert},
+};
 use crate::document::{Faults, Node, Place, Value};
 
 /// Makes a pod of one that the API server gave, and `seen` first then, in the version that it bears. What nobody here needs of it is left
-/// out: who wrote which field, and its status but for when it began, how it ended, and the conditions that its readiness waits for: an
+/// out: who wrote which field, and its status but for when it began, how it and its ephemeral containers ended, and the conditions that its readiness waits for: an
 /// agent that begins anew goes on from these.
 ///
 /// # Errors
@@ -29,6 +32,7 @@ pub fn api_pod(given: &ApiPod, seen: Timestamp) -> Result<Manifest, Faults> {
     let mut manifest = convert(&nowhere, &written, Source::Api)?;
     if let Some(pod) = std::sync::Arc::get_mut(&mut manifest.pod) {
         pod.ended = super::pod::ended(status.as_ref());
+        pod.have_run = status.iter().flat_map(ephemeral::have_run).collect();
         pod.started_at = status.and_then(|status| status.start_time).map(|began| began.0);
     }
     Ok(manifest)
@@ -78,6 +82,35 @@ mod tests {
         ] {
             let pod = api_pod(&given(status.clone()), Timestamp::UNIX_EPOCH).unwrap().pod;
             assert_eq!(pod.started_at.map(|at| at.to_string()).as_deref(), began, "{status}");
+        }
+    }
+
+    #[test]
+    fn ephemeral_containers_have_run_when_the_status_says() {
+        let ended =
+            json!({ "terminated": { "exitCode": 3, "reason": "Error", "containerID": "containerd://a" } });
+        let given = |state: serde_json::Value, last: serde_json::Value| -> ApiPod {
+            let status = json!({ "name": "e", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+                "state": state, "lastState": last });
+            let json = json!({
+                "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
+                "spec": { "containers": [{ "name": "c", "image": "i" }], "ephemeralContainers": [{ "name": "e", "image": "i" }] },
+                "status": { "ephemeralContainerStatuses": [status] },
+            });
+            serde_json::from_value(json).unwrap()
+        };
+        let waiting = json!({ "waiting": { "reason": "ContainerCreating" } });
+        for (state, last, expected) in [
+            (json!({}), json!({}), None),
+            (waiting.clone(), json!({}), None),
+            (json!({ "running": {} }), json!({}), Some(None)),
+            (ended.clone(), json!({}), Some(Some((3, Some("a".to_owned()))))),
+            (waiting, ended, Some(Some((3, Some("a".to_owned()))))),
+        ] {
+            let pod = api_pod(&given(state.clone(), last.clone()), Timestamp::UNIX_EPOCH).unwrap().pod;
+            let found = pod.have_run.values().next().cloned();
+            let found = found.map(|end| end.map(|end| (end.exit_code, end.id.map(|id| id.to_string()))));
+            assert_eq!(found, expected, "{state} {last}");
         }
     }
 

@@ -1,7 +1,5 @@
 //! Containers.
 
-use std::sync::Arc;
-
 use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
     spec::{
@@ -56,7 +54,7 @@ pub(super) fn convert(
     written: &ApiContainer,
     role: ContainerKind,
     around: Surroundings<'_>,
-) -> Arc<Container> {
+) -> Container {
     let at = |name: &str| format!("{field}.{name}");
     if !is_dns_label(&written.name) {
         notes.fault(&at("name"), format!("`{}` is not a DNS label", written.name));
@@ -73,9 +71,10 @@ pub(super) fn convert(
         env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, of)).collect();
     let (kind, restarts) = restarts::convert(notes, field, written, role);
     let ports = ports(notes, &at("ports"), written, around.host_network);
-    Arc::new(Container {
+    Container {
         name: ContainerName::new(&written.name),
         kind,
+        target: None,
         restarts,
         image: ImageRef::new(image),
         pull_policy: pull_policy(notes, &at("imagePullPolicy"), written),
@@ -92,7 +91,7 @@ pub(super) fn convert(
         security,
         termination_message: termination_message(notes, field, written),
         hash: hash::of_container(written),
-    })
+    }
 }
 
 fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, of: Source) {

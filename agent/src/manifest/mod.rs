@@ -8,6 +8,7 @@
 mod api;
 mod container;
 mod content;
+mod ephemeral;
 mod hash;
 mod names;
 mod notes;
@@ -21,6 +22,7 @@ mod security;
 mod volume;
 
 pub use api::api_pod;
+pub use ephemeral::as_container;
 pub use names::is_dns_subdomain;
 use names::{is_dns_label, is_env_name, is_label_text, is_port_name, is_qualified_name};
 pub use pod::{deletion, ended, readiness_gates};

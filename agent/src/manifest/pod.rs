@@ -17,7 +17,7 @@ use k8s_openapi::{
 
 use super::{
     container::{self, Surroundings},
-    is_dns_label, is_dns_subdomain, is_label_text, is_qualified_name,
+    ephemeral, is_dns_label, is_dns_subdomain, is_label_text, is_qualified_name,
     notes::Notes,
     resources, scheduling, security, volume,
 };
@@ -45,7 +45,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     let name = metadata(notes, &written.metadata);
     not_acted_on(notes, spec, source);
     let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default(), source);
-    let (init_containers, containers) = containers(notes, spec, &volumes, source);
+    let [init_containers, containers, ephemeral_containers] = containers(notes, spec, &volumes, source);
     security::app_armor_annotations(notes, written);
     let security = security::of_pod(notes, spec.security_context.as_ref());
     let pod_resources = resources::of_pod(notes, spec.resources.as_ref(), &init_containers, &containers);
@@ -70,6 +70,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         deletion: deletion(written),
         started_at: None,
         ended: None,
+        have_run: BTreeMap::new(),
         readiness_gates: readiness_gates(written),
         scheduling: scheduling::of_pod(notes, written),
         overhead: resources::of_overhead(notes, spec.overhead.as_ref(), source),
@@ -96,6 +97,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         volumes,
         init_containers,
         containers,
+        ephemeral_containers,
         manifest: manifest(notes, written),
         resize: None,
     })
@@ -194,15 +196,6 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
     for (name, there) in of_the_scheduler {
         notes.unsupported_if(there && source != Source::Api, format!("spec.{name}"));
     }
-    if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
-        match source {
-            // They come to a pod that runs, which goes on.
-            Source::Api => notes.unsupported_if(true, "spec.ephemeralContainers"),
-            Source::File | Source::Http => {
-                notes.fault("spec.ephemeralContainers", "cannot be given when a pod is made");
-            }
-        }
-    }
     // They are devices that the pod waits for. Of a static pod they are refused as all that needs an object.
     if source == Source::Api && spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
         notes.fault("spec.resourceClaims", "devices by claims are not supported by this version");
@@ -222,12 +215,7 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
 
 type Containers = Vec<Arc<Container>>;
 
-fn containers(
-    notes: &mut Notes<'_>,
-    spec: &PodSpec,
-    volumes: &[Volume],
-    of: Source,
-) -> (Containers, Containers) {
+fn containers(notes: &mut Notes<'_>, spec: &PodSpec, volumes: &[Volume], of: Source) -> [Containers; 3] {
     let volume_names: Vec<&str> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
     let around = Surroundings {
         volumes,
@@ -238,7 +226,8 @@ fn containers(
     let mut convert = |list: &str, written: &[ApiContainer], role: ContainerKind| -> Containers {
         let field = |index: usize| format!("spec.{list}[{index}]");
         let all = written.iter().enumerate();
-        all.map(|(index, one)| container::convert(notes, &field(index), one, role, around)).collect()
+        all.map(|(index, one)| Arc::new(container::convert(notes, &field(index), one, role, around)))
+            .collect()
     };
     let init =
         convert("initContainers", spec.init_containers.as_deref().unwrap_or_default(), ContainerKind::Init);
@@ -249,7 +238,9 @@ fn containers(
     check_names(notes, "initContainers", &init, &[]);
     check_names(notes, "containers", &main, &init);
     check_host_ports(notes, &init, &main);
-    (init, main)
+    let ephemeral = ephemeral::convert(notes, spec, around);
+    check_names(notes, ephemeral::LIST, &ephemeral, &[init.as_slice(), &main].concat());
+    [init, main, ephemeral]
 }
 
 fn check_names(notes: &mut Notes<'_>, list: &str, containers: &[Arc<Container>], others: &[Arc<Container>]) {

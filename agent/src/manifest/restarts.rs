@@ -17,6 +17,9 @@ pub(super) fn convert(
         ("OnFailure", RestartPolicy::OnFailure),
         ("Never", RestartPolicy::Never),
     ];
+    if role == ContainerKind::Ephemeral {
+        return (role, OwnRestarts::default());
+    }
     let policy = written.restart_policy.as_deref().filter(|policy| !policy.is_empty());
     let policy = policy.map(|policy| notes.one_of(&format!("{field}.restartPolicy"), Some(policy), &known));
     let rules = written.restart_policy_rules.as_deref().unwrap_or_default();

@@ -2,7 +2,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use berth_core::spec::{
     ContainerKind, EnvSource, HostPathType, ImagePullPolicy, Medium, MountPropagation, NetworkMode, PidMode,
-    Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath, VolumeSource,
+    Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath, TerminationMessagePolicy,
+    VolumeSource,
 };
 
 use super::*;
@@ -430,12 +431,70 @@ fn a_pod_that_is_too_large_as_json_is_refused() {
 
 /// `kubectl debug` gives one to a pod that runs.
 #[test]
-fn an_ephemeral_container_ends_no_pod_of_the_api() {
-    let pod = r#"{"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}, "spec": {"containers": [{"name": "c", "image": "i"}],
-        "ephemeralContainers": [{"name": "debugger", "image": "i"}]}}"#;
-    pod_from_json(pod, Source::Api).unwrap();
-    let faults = pod_from_json(pod, Source::File).unwrap_err().to_string();
-    assert!(faults.contains("spec.ephemeralContainers"), "{faults}");
+fn an_ephemeral_container_comes_to_pods_of_the_api_alone() {
+    let pod = |more: &str| {
+        format!(
+            r#"{{"metadata": {{"name": "web", "namespace": "shop", "uid": "u1"}}, "spec": {{
+                "volumes": [{{"name": "v", "emptyDir": {{}}}}], "initContainers": [{{"name": "i", "image": "i"}}],
+                "containers": [{{"name": "c", "image": "i", "resources": {{"limits": {{"cpu": "1", "memory": "1Gi"}}}}}}],
+                "ephemeralContainers": [{{"name": "debugger", "image": "i" {more}}}]}}}}"#
+        )
+    };
+    let whole = pod(
+        r#", "targetContainerName": "c", "stdin": true, "tty": true, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "terminationMessagePolicy": "FallbackToLogsOnError""#,
+    );
+    let read = pod_from_json(&whole, Source::Api).unwrap();
+    let [debugger] = read.ephemeral_containers.as_slice() else { panic!("{read:?}") };
+    assert_eq!((debugger.kind, debugger.target.as_ref().unwrap().as_str()), (ContainerKind::Ephemeral, "c"));
+    assert_eq!((debugger.stdio.stdin, debugger.stdio.tty), (Stdin::Open, true));
+    assert_eq!(debugger.mounts.len(), 1);
+    assert_eq!(debugger.termination_message.policy, TerminationMessagePolicy::FallbackToLogsOnError);
+    let back = pod_from_json(&read.manifest, Source::Api).unwrap();
+    assert_eq!(back.ephemeral_containers, read.ephemeral_containers);
+    for (more, expected) in [
+        (r#", "targetContainerName": "i""#, ""),
+        (r#", "targetContainerName": "" "#, ""),
+        (r#", "targetContainerName": "x""#, "[0].targetContainerName: the pod has no container `x`"),
+        (
+            r#", "targetContainerName": "debugger""#,
+            "[0].targetContainerName: the pod has no container `debugger`",
+        ),
+        (r#"}, {"name": "c", "image": "i""#, "[1].name: `c` is given twice"),
+        (r#"}, {"name": "debugger", "image": "i""#, "[1].name: `debugger` is given twice"),
+        (
+            r#", "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a"}]"#,
+            "[0].volumeMounts[0].subPath: cannot be set for an ephemeral container",
+        ),
+        (
+            r#", "volumeMounts": [{"name": "v", "mountPath": "/v", "subPathExpr": "a"}]"#,
+            "[0].volumeMounts[0].subPathExpr: cannot be set for an ephemeral container",
+        ),
+        (r#", "ports": [{"containerPort": 1}]"#, "[0].ports: cannot be set for an ephemeral container"),
+    ] {
+        let found = pod_from_json(&pod(more), Source::Api);
+        let found = found.err().map_or_else(String::new, |faults| faults.to_string());
+        let is_right = found.contains(expected) && found.is_empty() == expected.is_empty();
+        assert!(is_right, "{more}: {found}");
+    }
+    let faults = pod_from_json(&pod(""), Source::File).unwrap_err().to_string();
+    assert!(faults.contains("spec.ephemeralContainers: cannot be given when a pod is made"), "{faults}");
+}
+
+/// It has no resources, and takes no class from a pod whose others have all.
+#[test]
+fn an_ephemeral_container_changes_no_class() {
+    let pod = |more: &str| {
+        let limits = r#"{"limits": {"cpu": "1", "memory": "1Gi"}}"#;
+        let text = format!(
+            r#"{{"metadata": {{"name": "web", "namespace": "shop", "uid": "u1"}}, "spec": {{
+                "containers": [{{"name": "c", "image": "i", "resources": {limits}}}] {more}}}}}"#
+        );
+        pod_from_json(&text, Source::Api).unwrap()
+    };
+    let with = pod(r#", "ephemeralContainers": [{"name": "debugger", "image": "i"}]"#);
+    assert_eq!((with.qos, pod("").qos), (QosClass::Guaranteed, QosClass::Guaranteed));
+    assert_eq!(with.containers[0].hash, pod("").containers[0].hash);
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn holds(status: &Value, kind: &str) -> bool {
 
 /// Whether a container waits for something else than before that somebody may have to see to.
 fn is_held_up_anew(seen: &Value, wanted: &Value) -> bool {
-    ["initContainerStatuses", "containerStatuses"].iter().any(|field| {
+    ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"].iter().any(|field| {
         list(wanted, field).iter().any(|one| {
             let waiting = &one["state"]["waiting"];
             let is_in_the_way = waiting.is_object()

@@ -81,7 +81,7 @@ pub fn resource(
     let stand_ins: &[&Quantities] = match named.map(|one| one.kind) {
         // Nothing stands in for those that are asked for by name.
         Some(ContainerKind::Init | ContainerKind::Sidecar) => &[],
-        Some(ContainerKind::Main) | None => &stand_ins,
+        Some(ContainerKind::Main | ContainerKind::Ephemeral) | None => &stand_ins,
     };
     Ok(value(selector, named.unwrap_or(own), stand_ins))
 }
@@ -102,10 +102,11 @@ pub fn resource_in_file(
     Ok(value(selector, named.unwrap_or(any), &[&node.allocatable]))
 }
 
-/// The container that is asked for by its name, if one is.
+/// The container that is asked for by its name, if one is. Ephemeral ones have no resources to ask for. Source: `findContainerInPod` of
+/// `pkg/api/v1/resource/helpers.go`.
 fn named<'a>(selector: &ResourceSelector, pod: &'a Pod) -> Result<Option<&'a Container>, DownwardError> {
     let Some(name) = &selector.container else { return Ok(None) };
-    let found = pod.all_containers().find(|one| one.name == *name).map(|one| &**one);
+    let found = pod.fixed_containers().find(|one| one.name == *name).map(|one| &**one);
     found.map(Some).ok_or_else(|| DownwardError::NoSuchContainer { name: name.to_string() })
 }
 

@@ -47,7 +47,7 @@ pub fn limits(pod: &Pod) -> Quantities {
 #[must_use]
 pub fn every_container_limits(pod: &Pod, amount: impl Fn(&Quantities) -> Option<u64>) -> bool {
     let limited = |resources: &Resources| amount(&resources.limits).is_some_and(|amount| amount > 0);
-    pod.resources.as_ref().is_some_and(limited) || pod.all_containers().all(|one| limited(&one.resources))
+    pod.resources.as_ref().is_some_and(limited) || pod.fixed_containers().all(|one| limited(&one.resources))
 }
 
 fn total(
@@ -63,7 +63,7 @@ fn total(
         combine(&mut beside, &quantities(container), u64::saturating_add);
         match container.kind {
             ContainerKind::Sidecar => running = beside.clone(),
-            ContainerKind::Init | ContainerKind::Main => {}
+            ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => {}
         }
         combine(&mut peak, &beside, u64::max);
     }

@@ -107,6 +107,18 @@ pub enum ConfigError {
         /// The container.
         container: String,
     },
+    /// A container is to see the processes of one that has not begun.
+    #[error("unable to find target container {name}")]
+    NoTarget {
+        /// The one that has not.
+        name: String,
+    },
+    /// A container is to see the processes of one that does not run.
+    #[error("invalid target container: container {name:?} is not running")]
+    TargetNotRunning {
+        /// The one that does not.
+        name: String,
+    },
     /// `subPathExpr` names variables that are not there or empty.
     #[error("missing value for {}", names.join(", "))]
     SubPathVariables {
@@ -162,6 +174,7 @@ impl ConfigError {
             | Self::ImageRunsAsRoot { .. }
             | Self::NonNumericUser { .. }
             | Self::NoSuchVolume { .. }
+            | Self::NoTarget { .. }
             | Self::SubPathVariables { .. }
             | Self::SubPathAbsolute { .. }
             | Self::SubPathBacksteps { .. } => "CreateContainerConfigError",
@@ -172,6 +185,7 @@ impl ConfigError {
             | Self::IdOutOfRange { .. }
             | Self::UserSyntax { .. }
             | Self::NoSuchUser { .. }
+            | Self::TargetNotRunning { .. }
             | Self::CapabilityUnavailable { .. }
             | Self::ImageVolume { .. }
             | Self::ImageVolumes { .. }

@@ -138,8 +138,9 @@ fn namespaces(inputs: &ContainerInputs<'_>) -> Vec<LinuxNamespace> {
     };
     let pid = matches!(pod.pid, PidMode::Container).then_some(LinuxNamespaceType::Pid);
     let own = std::iter::once(LinuxNamespaceType::Mount).chain(pid).chain(cgroup).map(|kind| {
+        let target = inputs.target.filter(|_| kind == LinuxNamespaceType::Pid);
         let mut namespace = LinuxNamespace::default();
-        namespace.set_typ(kind).set_path(None);
+        namespace.set_typ(kind).set_path(target.map(|pid| format!("/proc/{pid}/ns/pid").into()));
         namespace
     });
     shared.chain(own).collect()

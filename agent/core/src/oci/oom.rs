@@ -46,7 +46,7 @@ fn burstable(pod: &Pod, container: &Container, node: &NodeConfig) -> i32 {
                 wanted = wanted.min(score(least));
             }
         }
-        ContainerKind::Main | ContainerKind::Init => {}
+        ContainerKind::Main | ContainerKind::Init | ContainerKind::Ephemeral => {}
     }
     let clamped = wanted.clamp(i128::from(1000 + GUARANTEED), i128::from(BEST_EFFORT - 1));
     i32::try_from(clamped).unwrap_or(BEST_EFFORT - 1)
@@ -61,6 +61,6 @@ fn unassigned_share(pod: &Pod) -> u64 {
     let Some(whole) = pod.resources.as_ref().and_then(|own| own.requests.memory_bytes) else { return 0 };
     let containers = totals::of_containers(&pod.init_containers, &pod.containers);
     let assigned = containers.requests.memory_bytes.unwrap_or(0);
-    let count = u64::try_from(pod.all_containers().count()).unwrap_or(u64::MAX).max(1);
+    let count = u64::try_from(pod.fixed_containers().count()).unwrap_or(u64::MAX).max(1);
     whole.saturating_sub(assigned) / count
 }

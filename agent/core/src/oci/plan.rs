@@ -42,6 +42,8 @@ pub struct ContainerInputs<'a> {
     pub image: &'a ImageInfo,
     /// Account files of the root file system.
     pub accounts: &'a Accounts,
+    /// Process id of the container whose process namespace it joins in place of one of its own.
+    pub target: Option<u32>,
     /// Addresses of the pod, once wired.
     pub network: Option<&'a NetworkStatus>,
     /// Where each volume of the pod is on the node.

@@ -361,6 +361,8 @@ pub struct Refusal {
 pub struct Running {
     /// When the agent learned that it runs: what was read earlier may not have seen it.
     pub known_at: Mono,
+    /// Process id of its init, once the shim has told it.
+    pub pid: Option<u32>,
     /// Since when.
     pub started_at: Timestamp,
     /// Hash of the container that it was made from.

@@ -26,7 +26,7 @@ use crate::{
     id::{ContainerName, OpId, PodUid},
     ops::{Ops, Purpose},
     record::Goal,
-    spec::Pod,
+    spec::{Container, ContainerKind, Pod},
     status::{PodEvent, PodStatus, Severity},
     time::{Mono, Now},
 };
@@ -119,7 +119,7 @@ impl PodMachine {
     }
 
     /// Its source has a new version of it. What was made for it once (network, volumes, which containers, where its cgroup
-    /// is) never changes under one UID: the API refuses that, and other sources give another UID. What has ended by the word of its
+    /// is) never changes under one UID, but that ephemeral containers come: the API refuses that, and other sources give another UID. What has ended by the word of its
     /// source ends here too: an earlier agent could not write it down, or somebody else wishes it.
     pub fn update(&mut self, spec: Arc<Pod>, now: Mono) {
         let deletion = spec.deletion;
@@ -159,7 +159,7 @@ impl PodMachine {
 
     /// A container that was changed so that it may run better does not wait for what its earlier version did.
     fn change_back_offs(&mut self, spec: &Pod, now: Mono) {
-        for (old, new) in self.life.spec.all_containers().zip(spec.all_containers()) {
+        for (old, new) in self.life.spec.fixed_containers().zip(spec.fixed_containers()) {
             if let Some(record) = self.life.record.containers.get_mut(&new.name) {
                 change_back_off(record, old, new, now);
             }
@@ -267,8 +267,13 @@ impl PodMachine {
 
     /// Where a container is in its pod's spec. Source: `fieldPath` of `pkg/kubelet/container/ref.go`.
     pub(super) fn field_path(&self, name: &ContainerName) -> String {
-        let is_init = self.life.spec.init_containers.iter().any(|container| container.name == *name);
-        format!("spec.{}{{{name}}}", if is_init { "initContainers" } else { "containers" })
+        let found = self.life.spec.all_containers().find(|container| container.name == *name);
+        let list = match found.map(|container| container.kind) {
+            Some(ContainerKind::Init | ContainerKind::Sidecar) => "initContainers",
+            Some(ContainerKind::Ephemeral) => "ephemeralContainers",
+            Some(ContainerKind::Main) | None => "containers",
+        };
+        format!("spec.{list}{{{name}}}")
     }
 
     /// Asks for an effect whose outcome comes back to `slot`.
@@ -311,17 +316,20 @@ impl PodMachine {
 /// Whether volumes show the same of the pod itself.
 fn shows_the_same(old: &Pod, new: &Pod) -> bool {
     let of_containers =
-        |pod: &Pod| -> Vec<_> { pod.all_containers().map(|one| one.resources.clone()).collect() };
+        |pod: &Pod| -> Vec<_> { pod.fixed_containers().map(|one| one.resources.clone()).collect() };
     old.labels == new.labels
         && old.annotations == new.annotations
         && old.resources == new.resources
         && of_containers(old) == of_containers(new)
 }
 
+/// Ephemeral containers may come, in whatever place, and stay.
 fn is_same_frame(old: &Pod, new: &Pod) -> bool {
     let containers =
-        |pod: &Pod| -> Vec<_> { pod.all_containers().map(|one| (one.name.clone(), one.kind)).collect() };
+        |pod: &Pod| -> Vec<_> { pod.fixed_containers().map(|one| (one.name.clone(), one.kind)).collect() };
+    let is_kept = |one: &Arc<Container>| new.ephemeral_containers.iter().any(|kept| kept.name == one.name);
     containers(old) == containers(new)
+        && old.ephemeral_containers.iter().all(is_kept)
         && old.name == new.name
         && old.network == new.network
         && old.volumes == new.volumes

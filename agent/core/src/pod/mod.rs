@@ -26,6 +26,7 @@ mod runs;
 pub mod silence;
 pub mod status;
 pub mod step;
+pub mod target;
 mod text;
 mod turn;
 

@@ -89,7 +89,7 @@ impl PodMachine {
 
     fn compare_running(&mut self, name: &ContainerName, running: &Running, task: &ObservedTask, now: Now) {
         match task {
-            ObservedTask::Running { started_at, .. } => self.correct_start(name, *started_at),
+            ObservedTask::Running { pid, started_at } => self.correct_start(name, *pid, *started_at),
             ObservedTask::Unknown => {}
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
             ObservedTask::Absent if !running.is_trusted => self.ended(name, RunEnd::Lost(now.wall), now),
@@ -102,10 +102,15 @@ impl PodMachine {
     }
 
     /// A run that was taken on trust began at another time.
-    fn correct_start(&mut self, name: &ContainerName, at: jiff::Timestamp) {
+    fn correct_start(&mut self, name: &ContainerName, pid: u32, at: jiff::Timestamp) {
         if let Some(Run::Running(running)) = self.life.actual.containers.get_mut(name) {
+            let is_news = running.pid.replace(pid) != Some(pid);
             running.started_at = at;
             running.is_trusted = false;
+            let known_at = running.known_at;
+            if is_news {
+                self.end_waits_for_target(name, known_at);
+            }
         }
     }
 

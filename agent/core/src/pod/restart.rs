@@ -59,6 +59,7 @@ pub(super) fn runs_again(container: &Container, pod: RestartPolicy, code: u32) -
         ContainerKind::Sidecar => true,
         ContainerKind::Main => has_another_run(&container.restarts, pod, code),
         ContainerKind::Init => code != 0 && has_another_run(&container.restarts, pod, code),
+        ContainerKind::Ephemeral => false,
     }
 }
 
@@ -83,6 +84,7 @@ impl Life {
         let policy = self.spec.restart_policy;
         match (self.run(&container.name), &record.exit) {
             (Run::Preparing(_) | Run::Starting(_), _) | (Run::Idle | Run::BackingOff, None) => true,
+            _ if container.kind == ContainerKind::Ephemeral => false,
             (Run::Idle | Run::BackingOff, Some(exit)) => {
                 self.record.is_replaced(record) || runs_again(container, policy, exit.exit.code)
             }
@@ -270,6 +272,7 @@ mod tests {
         let well = ExitRecord { exit: Exit { code: 0, ..exit.exit }, ..exit };
         let ran_well = ContainerRecord { exit: Some(well), ..ran.clone() };
         let running = Run::Running(Running {
+            pid: None,
             known_at: now.mono,
             started_at: now.wall,
             hash: 0,
@@ -308,6 +311,46 @@ mod tests {
             assert_eq!(pod.life.may_start(), expected, "{policy:?}: {what}");
             pod.life.record.termination = Some(stop);
             assert!(!pod.life.may_start(), "{policy:?}: {what}, and to stop");
+        }
+    }
+
+    #[test]
+    fn an_ephemeral_container_may_start_until_it_runs() {
+        let now = Now { mono: Mono(Duration::from_secs(200)), wall: Timestamp::UNIX_EPOCH };
+        let (ran, _) = ended(100, 101, 0);
+        let runs = ContainerRecord { exit: None, ..ran.clone() };
+        let running = Run::Running(Running {
+            pid: Some(7),
+            known_at: now.mono,
+            started_at: now.wall,
+            hash: 0,
+            stop: Stop::No,
+            is_trusted: false,
+        });
+        let replaced = TerminationRecord { began: now.mono, deadline: now.mono };
+        let stopped = ContainerRecord { stopping: Some(replaced), ..ran.clone() };
+        for (what, run, expected) in [
+            ("not begun", None, true),
+            ("running", Some((&running, &runs)), false),
+            ("ended", Some((&Run::Idle, &ran)), false),
+            ("stopped", Some((&Run::Idle, &stopped)), false),
+        ] {
+            let main = fixtures::container("main");
+            let debug = Container { kind: ContainerKind::Ephemeral, ..fixtures::container("debug") };
+            let spec = Pod {
+                restart_policy: RestartPolicy::Never,
+                ephemeral_containers: vec![debug.into()],
+                ..fixtures::pod(vec![main])
+            };
+            let mut pod = PodMachine::new(spec.into(), now);
+            let name = |name: &str| crate::id::ContainerName::new(name);
+            let of_main = (name("main"), running.clone(), runs.clone());
+            let of_debug = run.map(|(run, record)| (name("debug"), run.clone(), record.clone()));
+            for (name, run, record) in [of_main].into_iter().chain(of_debug) {
+                pod.life.record.containers.insert(name.clone(), record);
+                pod.life.actual.containers.insert(name, run);
+            }
+            assert_eq!(pod.life.may_start(), expected, "{what}");
         }
     }
 
@@ -399,7 +442,7 @@ mod tests {
 
     #[test]
     fn policy_kind_and_code_decide_whether_a_container_runs_again() {
-        use ContainerKind::{Init, Main, Sidecar};
+        use ContainerKind::{Ephemeral, Init, Main, Sidecar};
         use RestartPolicy::{Always, Never, OnFailure};
         let cases = [
             (Main, Always, 0, true),
@@ -414,6 +457,9 @@ mod tests {
             (Init, Never, 1, false),
             (Sidecar, Never, 0, true),
             (Sidecar, Never, 1, true),
+            (Ephemeral, Always, 0, false),
+            (Ephemeral, Always, 1, false),
+            (Ephemeral, OnFailure, 1, false),
         ];
         for (kind, policy, code, again) in cases {
             let container = Container { kind, ..fixtures::container("main") };

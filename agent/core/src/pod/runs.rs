@@ -20,12 +20,14 @@ const LOST: u32 = 137;
 
 /// Exit code and reason of a run that was there before the machine was switched off (`unknownExitCode` and
 /// `unknownExitReason` of containerd's `internal/cri/server/helpers.go`).
-const FORGOTTEN: u32 = 255;
-const UNKNOWN: &str = "Unknown";
+pub(super) const FORGOTTEN: u32 = 255;
+pub(super) const UNKNOWN: &str = "Unknown";
 
 impl PodMachine {
     pub(super) fn runs(&mut self, name: &ContainerName, running: Running) {
+        let known_at = running.known_at;
         self.set_run(name, Run::Running(running));
+        self.end_waits_for_target(name, known_at);
     }
 
     /// A run has ended: its termination message is read where that can be, then it goes into the record.

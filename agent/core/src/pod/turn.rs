@@ -1,4 +1,4 @@
-//! Whose turn it is to start: init containers one after the other, then the main containers.
+//! Whose turn it is to start: init containers one after the other, then the main containers; ephemeral containers at any time.
 
 use super::{
     actual::{Life, Run},
@@ -8,6 +8,9 @@ use crate::spec::{Container, ContainerKind};
 
 /// Whether all init containers before this one have ended well and all sidecars before it have started.
 pub(super) fn is_in_turn(life: &Life, container: &Container) -> bool {
+    if container.kind == ContainerKind::Ephemeral {
+        return true;
+    }
     let record = &life.record;
     let here = |name| record.containers.get(name).filter(|run| run.started_in == Some(record.sandbox));
     if life.spec.containers.iter().any(|main| here(&main.name).is_some()) {
@@ -16,7 +19,7 @@ pub(super) fn is_in_turn(life: &Life, container: &Container) -> bool {
     let before = life.spec.init_containers.iter().take_while(|one| one.name != container.name);
     before.into_iter().all(|one| match one.kind {
         ContainerKind::Sidecar => matches!(life.run(&one.name), Run::Running(_)) && has_started(life, one),
-        ContainerKind::Init | ContainerKind::Main => {
+        ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => {
             here(&one.name).is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
         }
     })

@@ -8,8 +8,10 @@ use crate::id::{ContainerName, ImageRef, VolumeName};
 pub struct Container {
     /// Name within the pod.
     pub name: ContainerName,
-    /// Main, init or sidecar.
+    /// Main, init, sidecar or ephemeral.
     pub kind: ContainerKind,
+    /// Of an ephemeral container: the one whose processes it sees.
+    pub target: Option<ContainerName>,
     /// What it says itself of being started again.
     pub restarts: OwnRestarts,
     /// Image as written.
@@ -36,7 +38,7 @@ pub struct Container {
     pub stdio: Stdio,
     /// Security settings of this container.
     pub security: ContainerSecurity,
-    /// Probes; none for init containers.
+    /// Probes; none for init and ephemeral containers.
     pub probes: Probes,
     /// Where the container leaves its termination message.
     pub termination_message: TerminationMessage,
@@ -53,6 +55,8 @@ pub enum ContainerKind {
     Init,
     /// `spec.initContainers` with `restartPolicy: Always` (KEP-753).
     Sidecar,
+    /// `spec.ephemeralContainers`: comes to a pod that is there, runs once, and counts for nothing (KEP-277).
+    Ephemeral,
 }
 
 /// `restartPolicy` and `restartPolicyRules` of a container that is no sidecar (KEP-5307).

@@ -7,7 +7,10 @@ use jiff::Timestamp;
 use super::{
     Container, ObjectKey, ObjectKind, PodSecurity, QosClass, Quantities, Resources, Scheduling, Volume,
 };
-use crate::id::{PodName, PodUid};
+use crate::{
+    id::{ContainerName, PodName, PodUid},
+    status::Terminated,
+};
 
 /// One desired pod. Immutable: an update is a new value.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +43,9 @@ pub struct Pod {
     /// How the pod has ended by the word of its source, where the node has not shown so itself. Nothing of it is started then, and what
     /// runs is stopped.
     pub ended: Option<Ended>,
+    /// Ephemeral containers that have run by the word of its source, and how each ended where that is told. Of those of which nothing is
+    /// known here, none runs again: the machine was switched off since.
+    pub have_run: BTreeMap<ContainerName, Option<Terminated>>,
     /// What others say of it, without which it is not ready (`spec.readinessGates`).
     pub readiness_gates: Vec<ReadinessGate>,
     /// Where it may run.
@@ -90,6 +96,8 @@ pub struct Pod {
     pub init_containers: Vec<Arc<Container>>,
     /// Main containers, in spec order.
     pub containers: Vec<Arc<Container>>,
+    /// Ephemeral containers, in spec order: others may come while the pod is there, and none goes.
+    pub ephemeral_containers: Vec<Arc<Container>>,
     /// The manifest as JSON, kept so that a record of the pod can be read back after a restart.
     pub manifest: Arc<str>,
     /// Set while its resources are those of an earlier version than its manifest.
@@ -106,8 +114,13 @@ pub struct Resize {
 }
 
 impl Pod {
-    /// Init containers, then main containers.
+    /// Init containers, then main containers, then ephemeral containers.
     pub fn all_containers(&self) -> impl Iterator<Item = &Arc<Container>> {
+        self.fixed_containers().chain(&self.ephemeral_containers)
+    }
+
+    /// Init containers, then main containers: those that the pod was made with, which are what it is for.
+    pub fn fixed_containers(&self) -> impl Iterator<Item = &Arc<Container>> {
         self.init_containers.iter().chain(&self.containers)
     }
 

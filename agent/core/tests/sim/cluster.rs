@@ -179,6 +179,7 @@ pub(crate) fn shown(status: &PodStatus) -> Value {
         "conditions": conditions.collect::<Vec<_>>(),
         "initContainerStatuses": status.init_containers.iter().map(container).collect::<Vec<_>>(),
         "containerStatuses": status.containers.iter().map(container).collect::<Vec<_>>(),
+        "ephemeralContainerStatuses": status.ephemeral_containers.iter().map(container).collect::<Vec<_>>(),
     })
 }
 

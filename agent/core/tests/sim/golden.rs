@@ -8,7 +8,7 @@ use berth_core::{
     failure::FailureKind,
     id::{ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
     pod::port::{look::Finding, probe::ProbeAnswer},
-    spec::{ImagePullPolicy, NetworkMode, Probe, ProbeKind, RestartPolicy, Source},
+    spec::{Container, ImagePullPolicy, NetworkMode, Pod, Probe, ProbeKind, RestartPolicy, Source},
 };
 
 use crate::{
@@ -102,6 +102,12 @@ impl Script {
                 let pod = parse_pod(name, parts);
                 self.names.insert(pod.uid.to_string(), format!("{name}'"));
                 self.run().replace(pod);
+            }
+            ["debug", pod, name, target @ ..] => {
+                let run = self.run();
+                let mut changed = Pod::clone(&run.spec(pod).expect("a pod"));
+                pods::debug(&mut changed, name, target.first().copied());
+                run.want(changed);
             }
             ["remove", name] => self.run().unwant(name),
             ["restart"] => self.run().restart(None),
@@ -278,7 +284,7 @@ fn parse_probe(kind: &str) -> ProbeKind {
 }
 
 /// `web:period:successes:failures:delay` and perhaps `:grace`, all in seconds.
-fn add_probe(pod: &mut berth_core::spec::Pod, kind: &str, value: &str) {
+fn add_probe(pod: &mut Pod, kind: &str, value: &str) {
     let (container, numbers) = value.split_once(':').unwrap();
     let numbers: Vec<u64> = numbers.split(':').map(|number| number.parse().unwrap()).collect();
     let seconds = |at: usize| Duration::from_secs(numbers[at]);
@@ -316,11 +322,11 @@ fn parse_kind(kind: &str) -> FailureKind {
 }
 
 /// `pod web init-a web policy=Never image=x:1 volume=data grace=5 deadline=60 hostnet hash=web:2 never-pull always-pull`
-fn parse_pod(name: &str, parts: &[&str]) -> berth_core::spec::Pod {
+fn parse_pod(name: &str, parts: &[&str]) -> Pod {
     let containers: Vec<&str> =
         parts.iter().copied().filter(|part| !part.contains('=') && !is_flag(part)).collect();
     let mut pod = pods::pod(name, &containers);
-    let each = |pod: &mut berth_core::spec::Pod, change: &dyn Fn(&mut berth_core::spec::Container)| {
+    let each = |pod: &mut Pod, change: &dyn Fn(&mut Container)| {
         let all = pod.init_containers.iter_mut().chain(&mut pod.containers);
         all.for_each(|container| change(Arc::make_mut(container)));
     };

@@ -65,6 +65,7 @@ pub(crate) fn record<'a>(life: &'a mut Life, one: &str) -> &'a mut ContainerReco
 pub(crate) fn runs(life: &mut Life, one: &str) {
     record(life, one).started_in = Some(0);
     let running = Running {
+        pid: None,
         known_at: Mono(NOW),
         started_at: Timestamp::UNIX_EPOCH,
         hash: 1,

@@ -11,6 +11,8 @@ mod cluster;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
+mod ephemeral;
+#[cfg(test)]
 mod facts;
 #[cfg(test)]
 mod golden;

@@ -225,7 +225,7 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule about a node.
-pub(crate) const RULES: [&str; 30] = [
+pub(crate) const RULES: [&str; 31] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is made from its image",
     "a crashing container waits before it runs again",
@@ -237,6 +237,7 @@ pub(crate) const RULES: [&str; 30] = [
     "a run is on disk before it starts",
     "a signal has a reason",
     "a verdict is on disk before it is shown",
+    "an ephemeral container runs once",
     "at rest a pod has ended when it is over",
     "at rest a pod is ready when all of it runs",
     "at rest the phase is right",
@@ -455,7 +456,8 @@ impl Oracle {
         self.told.forget(pod.clone());
         self.wanted_since.remove(pod);
         let Some(account) = self.pods.remove(pod) else { return };
-        let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
+        let all =
+            [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar, ContainerKind::Ephemeral];
         let running = account.any_running(&all).map(|name| format!("{pod}/{name} still runs"));
         self.judge("a pod is forgotten when none of its processes is left", running);
     }

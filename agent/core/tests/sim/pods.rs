@@ -54,10 +54,13 @@ pub(crate) fn node() -> NodeConfig {
     }
 }
 
-/// A pod with one container per name; `init-…` is an init container, `side-…` a sidecar.
+/// A pod with one container per name; `init-…` is an init container, `side-…` a sidecar, `debug-…` an ephemeral container.
 pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
     let made: Vec<Arc<Container>> = containers.iter().map(|name| Arc::new(container(name))).collect();
-    let (containers, init_containers) = made.into_iter().partition(|one| one.kind == ContainerKind::Main);
+    let of = |kinds: &[ContainerKind]| made.iter().filter(|one| kinds.contains(&one.kind)).cloned().collect();
+    let init_containers = of(&[ContainerKind::Init, ContainerKind::Sidecar]);
+    let containers = of(&[ContainerKind::Main]);
+    let ephemeral_containers = of(&[ContainerKind::Ephemeral]);
     Pod {
         uid: PodUid::new(format!("uid-{name}")),
         name: PodName { namespace: "default".into(), name: name.into() },
@@ -72,6 +75,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         deletion: None,
         started_at: None,
         ended: None,
+        have_run: BTreeMap::new(),
         readiness_gates: Vec::new(),
         scheduling: Scheduling::default(),
         overhead: Quantities::default(),
@@ -97,6 +101,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         volumes: Vec::new(),
         init_containers,
         containers,
+        ephemeral_containers,
         manifest: format!("{{\"name\":\"{name}\"}}").into(),
         resize: None,
     }
@@ -106,11 +111,13 @@ pub(crate) fn container(name: &str) -> Container {
     let kind = match name.split_once('-') {
         Some(("init", _)) => ContainerKind::Init,
         Some(("side", _)) => ContainerKind::Sidecar,
+        Some(("debug", _)) => ContainerKind::Ephemeral,
         Some(_) | None => ContainerKind::Main,
     };
     Container {
         name: ContainerName::new(name),
         kind,
+        target: None,
         restarts: OwnRestarts::default(),
         image: ImageRef::new("busybox:1"),
         pull_policy: ImagePullPolicy::IfNotPresent,
@@ -148,8 +155,14 @@ pub(crate) fn probe() -> Probe {
 
 /// The container of a pod, to be changed.
 pub(crate) fn edit<'a>(pod: &'a mut Pod, name: &str) -> &'a mut Container {
-    let all = pod.init_containers.iter_mut().chain(&mut pod.containers);
+    let all = pod.init_containers.iter_mut().chain(&mut pod.containers).chain(&mut pod.ephemeral_containers);
     Arc::make_mut(all.into_iter().find(|one| one.name.as_str() == name).expect("container"))
+}
+
+/// An ephemeral container comes to a pod.
+pub(crate) fn debug(pod: &mut Pod, name: &str, target: Option<&str>) {
+    let target = target.map(ContainerName::new);
+    pod.ephemeral_containers.push(Arc::new(Container { target, ..container(name) }));
 }
 
 pub(crate) fn empty_dir(name: &str) -> Volume {

@@ -6,6 +6,7 @@
 
 mod chaos;
 mod cluster;
+mod debug;
 mod dice;
 mod health;
 mod mishaps;
@@ -83,8 +84,11 @@ fn random_lives() {
         "probes that could not be asked",
         "containers that failed a probe",
         "steps of the clock",
+        "ephemeral containers added",
+        "ephemeral containers that ended",
     ];
     let seldom = [
+        "ephemeral containers that wait for their target at rest",
         "containers that became unready",
         "starts that ended late",
         "orphans half removed",
@@ -112,6 +116,7 @@ fn random_lives_in_a_cluster() {
         "restarts that changed nothing",
         "arrivals",
         "steps of the clock",
+        "ephemeral containers added",
     ];
     let seldom = [
         "restarts before manifests are read",

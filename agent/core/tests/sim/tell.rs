@@ -139,7 +139,7 @@ fn describe_status(status: &PodStatus) -> String {
     if let Some(ip) = status.pod_ips.first() {
         write!(text, " {ip}").unwrap();
     }
-    for container in status.init_containers.iter().chain(&status.containers) {
+    for container in status.all_containers() {
         write!(text, " | {}", describe_container(container)).unwrap();
     }
     text

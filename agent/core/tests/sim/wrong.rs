@@ -61,6 +61,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("a signal has a reason", stopped_for_nothing),
         ("a signal has a reason", probes::stopped_below_the_threshold),
         ("a verdict is on disk before it is shown", shown::verdict_without_a_record),
+        ("an ephemeral container runs once", ephemeral_container_begun_again),
         ("at rest a pod has ended when it is over", shown::ended_at_rest),
         ("at rest a pod is ready when all of it runs", shown::unready_at_rest),
         ("at rest the phase is right", shown::pending_at_rest),
@@ -290,6 +291,12 @@ fn begun_again_since_the_clock_was_set(run: &mut Run) {
     exit(run, "main", 1);
     run.step_clock(SignedDuration::from_hours(1));
     start_next(run, "main");
+}
+
+fn ephemeral_container_begun_again(run: &mut Run) {
+    begin(run, &["main", "debug-a"]);
+    exit(run, "debug-a", 1);
+    start_next(run, "debug-a");
 }
 
 fn forgotten_while_it_runs(run: &mut Run) {

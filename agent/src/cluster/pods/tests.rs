@@ -86,6 +86,7 @@ fn published(pod: Arc<Pod>, phase: Phase, remains: Remains) -> Published {
         start_time: None,
         qos: QosClass::BestEffort,
         init_containers: Vec::new(),
+        ephemeral_containers: Vec::new(),
         containers: Vec::new(),
     };
     Published { pod, status: Arc::new(status), sandbox: None, remains }

@@ -55,6 +55,7 @@ fn record() -> Box<PodRecord> {
 fn start() -> Box<StartRequest> {
     let pod = pod();
     Box::new(StartRequest {
+        target: None,
         unplanned: None,
         id: ContainerId::from_known("c1"),
         attempt: 0,

@@ -58,7 +58,7 @@ pub(in crate::effects) async fn start(
     host.failpoint.reach("container.files-written");
     let record = record(host, runtime, request, &runtime.adapt(request, spec))?;
     host.members.add(&request.sandbox, &request.id);
-    let is_new = records::create(host, record).await?;
+    let is_new = records::create(host, record.clone()).await?;
     host.failpoint.reach("container.record-created");
     let state = if is_new {
         ObservedTask::Absent
@@ -67,14 +67,20 @@ pub(in crate::effects) async fn start(
         found.ok_or_else(|| sandbox_gone(&request.sandbox))?
     };
     match state {
-        ObservedTask::Created if task::is_created(host, &request.id).await? => {}
+        // What was made to join another container may have joined one that has ended since.
+        ObservedTask::Created if request.target.is_none() && task::is_created(host, &request.id).await? => {}
         // Containerd may have lost what the shim still has.
         ObservedTask::Absent | ObservedTask::Created => {
             if !is_new {
                 task::clear(host, runtime, request).await?;
             }
+            if !is_new && request.target.is_some() {
+                records::write_spec(host, record).await?;
+            }
             runtime.forget_exit(request)?;
-            if let Some(failure) = task::create(host, runtime, request).await? {
+            let failure = task::create(host, runtime, request).await?;
+            joins_what_runs(host, runtime, request).await?;
+            if let Some(failure) = failure {
                 return Ok(Outcome::NotStarted(Box::new(failure)));
             }
             host.failpoint.reach("container.task-created");
@@ -94,6 +100,20 @@ pub(in crate::effects) async fn start(
     let (linked, started) = tokio::join!(link_log(host, request), started);
     linked?;
     Ok(Outcome::Started(started?.unwrap_or(ObservedTask::Absent)))
+}
+
+/// Looks whether the container whose processes this one is to see still runs, now that it has joined it by a process id: so long that
+/// id was no other's. If not, what was made is taken back.
+async fn joins_what_runs(host: &Host, runtime: Runtime<'_>, request: &StartRequest) -> Result<(), Failure> {
+    let Some(target) = &request.target else { return Ok(()) };
+    let found = runtime.task(&request.sandbox, &target.id).await?;
+    let found = found.ok_or_else(|| sandbox_gone(&request.sandbox))?;
+    if matches!(found, ObservedTask::Running { pid, .. } if pid == target.pid) {
+        return Ok(());
+    }
+    task::clear(host, runtime, request).await?;
+    let message = format!("invalid target container: container {:?} is not running", target.id.as_str());
+    Err(Failure::new(FailureKind::Transient, message))
 }
 
 /// The request with what objects and services give its environment, which goes into the spec and nowhere else.

@@ -14,9 +14,9 @@ use berth_core::{
 };
 use containerd_client::services::v1::{
     Container, CreateContainerRequest, DeleteContainerRequest, GetContainerRequest, ListContainersRequest,
-    container::Runtime, sandbox::StoreDeleteRequest,
+    UpdateContainerRequest, container::Runtime, sandbox::StoreDeleteRequest,
 };
-use prost_types::Any;
+use prost_types::{Any, FieldMask};
 
 use crate::{
     absent::absent_is_fine,
@@ -125,6 +125,16 @@ pub(super) async fn create(host: &Host, container: Container) -> Result<bool, Fa
         Some(other) => Err(taken(&id, &other)),
         None => Ok(false),
     }
+}
+
+/// Writes the OCI spec of a record that is there anew.
+pub(super) async fn write_spec(host: &Host, container: Container) -> Result<(), Failure> {
+    let id = container.id.clone();
+    let update_mask = Some(FieldMask { paths: vec!["spec".to_owned()] });
+    let update = UpdateContainerRequest { container: Some(container), update_mask };
+    let mut client = host.containerd.containers();
+    host.containerd.call("write spec of", &id, client.update(update)).await?;
+    Ok(())
 }
 
 /// What bears an id in containerd, if another agent made it: nothing of it is used or removed.

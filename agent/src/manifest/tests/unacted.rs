@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
-    Container, EnvVarSource, PodSecurityContext, PodSpec, SecurityContext, Volume, VolumeMount,
+    Container, EnvVarSource, EphemeralContainer, PodSecurityContext, PodSpec, SecurityContext, Volume,
+    VolumeMount,
 };
 use serde::{
     Deserialize, Deserializer,
@@ -61,8 +62,8 @@ fn named() -> BTreeSet<String> {
 
 #[test]
 fn every_field_of_pods_is_acted_on_or_named() {
-    let pod = "activeDeadlineSeconds affinity containers dnsConfig dnsPolicy enableServiceLinks hostAliases hostIPC hostNetwork hostPID \
-        hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead priority priorityClassName \
+    let pod = "activeDeadlineSeconds affinity containers dnsConfig dnsPolicy enableServiceLinks ephemeralContainers hostAliases hostIPC \
+        hostNetwork hostPID hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead priority priorityClassName \
         readinessGates resources restartPolicy runtimeClassName securityContext serviceAccountName setHostnameAsFQDN \
         shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations volumes";
     let container = "args command env envFrom image imagePullPolicy livenessProbe name ports readinessProbe resources restartPolicy \
@@ -87,6 +88,37 @@ fn every_field_of_pods_is_acted_on_or_named() {
     // A part of a field, and kinds of volumes together.
     all.extend(["containers[].restartPolicyRules[].action", "spec.volumes[].*"].map(str::to_owned));
     assert_eq!(named(), all);
+}
+
+/// An ephemeral container has the fields of others that it may have, and a target.
+#[test]
+fn every_field_of_an_ephemeral_container_is_acted_on_or_refused() {
+    let acted_on = "args command env envFrom image imagePullPolicy name securityContext stdin stdinOnce targetContainerName \
+        terminationMessagePath terminationMessagePolicy tty volumeMounts workingDir";
+    let get = json!({ "httpGet": { "port": 80 } });
+    let values = [
+        ("lifecycle", json!({ "preStop": { "sleep": { "seconds": 1 } } })),
+        ("livenessProbe", get.clone()),
+        ("ports", json!([{ "containerPort": 80 }])),
+        ("readinessProbe", get.clone()),
+        ("resizePolicy", json!([{ "resourceName": "cpu", "restartPolicy": "NotRequired" }])),
+        ("resources", json!({ "limits": { "cpu": "1" } })),
+        ("restartPolicy", json!("Never")),
+        ("restartPolicyRules", json!([{ "action": "Restart" }])),
+        ("startupProbe", get),
+        ("volumeDevices", json!([{ "name": "a", "devicePath": "/d" }])),
+    ];
+    let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+    assert_eq!(others::<EphemeralContainer>("", acted_on), names);
+    let with = |name: &str, value: Value| {
+        let mut container = json!({ "name": "e", "image": "i", "resources": {} });
+        container[name] = value;
+        fate(|pod| pod["spec"]["ephemeralContainers"] = json!([container]))
+    };
+    assert_eq!(with("targetContainerName", json!("main")), Fate::Nothing);
+    for (name, value) in values {
+        assert_eq!(with(name, value), Fate::Refused, "{name}");
+    }
 }
 
 /// What becomes of a pod with a field.
@@ -133,7 +165,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
         json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [1] } }]);
     for (field, place, value) in [
         ("spec.automountServiceAccountToken", "/spec/automountServiceAccountToken", json!(false)),
-        ("spec.ephemeralContainers", "/spec/ephemeralContainers", json!([{ "name": "e", "image": "i" }])),
         ("spec.hostUsers", "/spec/hostUsers", json!(false)),
         ("spec.preemptionPolicy", "/spec/preemptionPolicy", json!("Never")),
         ("spec.resourceClaims", "/spec/resourceClaims", named_object.clone()),

@@ -66,6 +66,21 @@ fn namespaces_of_the_pod_are_placeholders_those_of_the_container_are_new() {
     }
 }
 
+/// Where a container would have its own, and nowhere else.
+#[test]
+fn the_pid_namespace_of_a_target_takes_the_place_of_a_containers_own() {
+    for (pid, expected) in [
+        (PidMode::Container, Some("pid=/proc/77/ns/pid")),
+        (PidMode::Pod, Some("pid=/proc/1/ns/pid")),
+        (PidMode::Node, None),
+    ] {
+        let bench = Bench::with(|bench| (bench.pod.pid, bench.target) = (pid, Some(77)));
+        let all = namespaces(&bench);
+        let found = all.iter().find(|one| one.starts_with("pid"));
+        assert_eq!(found.map(String::as_str), expected, "{pid:?}");
+    }
+}
+
 /// Names of the bounding set, without `CAP_`.
 fn capabilities(bench: &Bench) -> BTreeSet<String> {
     let held = bench.process().capabilities().clone().unwrap();

@@ -31,6 +31,7 @@ struct Bench {
     pod: Pod,
     container: Container,
     attempt: Attempt,
+    target: Option<u32>,
     image: ImageInfo,
     accounts: Accounts,
     network: Option<NetworkStatus>,
@@ -46,6 +47,7 @@ impl Bench {
             pod: fixtures::pod(vec![container.clone()]),
             container,
             attempt: 2,
+            target: None,
             image: fixtures::image(),
             accounts: fixtures::accounts(),
             network: Some(NetworkStatus { ips: vec!["10.1.2.3".parse().unwrap()] }),
@@ -67,6 +69,7 @@ impl Bench {
 
     fn plan(&self) -> Result<ContainerPlan, ConfigError> {
         container_plan(&ContainerInputs {
+            target: self.target,
             node: &self.node,
             pod: &self.pod,
             container: &self.container,

@@ -19,7 +19,7 @@ pub(in crate::pod) enum Over {
 }
 
 /// A pod ends when its time is up, when an init container failed for good, or when no main container will run again.
-/// Sidecars have no say.
+/// Sidecars and ephemeral containers have no say.
 pub(in crate::pod) fn over(life: &Life, now: Now) -> Over {
     let ended = |succeeded, reason: &str, message: &str| {
         Over::Ended(TerminalRecord {
@@ -78,7 +78,7 @@ fn has_failed_for_good(life: &Life, container: &Container) -> bool {
         ContainerKind::Init => {
             exit_code(life, container).is_some_and(|code| code != 0) && is_over(life, container)
         }
-        ContainerKind::Main | ContainerKind::Sidecar => false,
+        ContainerKind::Main | ContainerKind::Sidecar | ContainerKind::Ephemeral => false,
     }
 }
 

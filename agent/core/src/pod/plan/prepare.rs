@@ -150,6 +150,10 @@ impl Planner<'_> {
             let before = record.last_exit.as_ref().filter(|_| is_of_another(record));
             return before.map_or(Next::Now, |before| Next::At(due(record, before)));
         };
+        // Whatever it was stopped for, it was its only run.
+        if container.kind == ContainerKind::Ephemeral {
+            return Next::None;
+        }
         if self.is_stale_init(container, record) {
             return Next::Now;
         }

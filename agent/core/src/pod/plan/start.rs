@@ -1,6 +1,7 @@
 //! Which containers start now.
 //!
-//! Init containers one after the other, each when the one before has ended well; sidecars among them when they have
+//! Ephemeral containers as soon as the pod has all it needs: they wait for nobody, and nobody waits for them. Init containers one after
+//! the other, each when the one before has ended well; sidecars among them when they have
 //! started; then the main containers in the order of the spec, each when the start of the one before has come back. A
 //! container whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
 
@@ -12,6 +13,7 @@ use crate::{
         probe::has_started,
         resource::Resource,
         step::Step,
+        target::target,
     },
     spec::{Container, ContainerKind},
 };
@@ -19,7 +21,11 @@ use crate::{
 impl Planner<'_> {
     /// Starts what is in turn, once the pod has all it needs.
     pub(super) fn start_containers(&mut self) {
-        if !self.is_furnished() || self.init_containers() == Gate::Closed {
+        if !self.is_furnished() {
+            return;
+        }
+        self.ephemeral_containers();
+        if self.init_containers() == Gate::Closed {
             return;
         }
         for container in &self.life.spec.containers {
@@ -50,6 +56,20 @@ impl Planner<'_> {
                 .all(|volume| actual.volumes.get(&volume.name).is_some_and(|state| state.ready().is_some()))
     }
 
+    fn ephemeral_containers(&mut self) {
+        for container in &self.life.spec.ephemeral_containers {
+            let Run::Preparing(preparing) = self.life.run(&container.name) else { continue };
+            if target(self.life, container).is_ok() {
+                self.start_when_ready(container, preparing);
+            } else if self.life.may_have_run(&container.name) {
+                self.look(container, preparing);
+            } else if preparing.refused.is_none() {
+                // That its target does not run is told once: then it waits until that does, however long.
+                self.start_when_ready(container, preparing);
+            }
+        }
+    }
+
     /// Starts what is in turn of the init containers and sidecars; open when main containers may start.
     fn init_containers(&mut self) -> Gate {
         let initialized = self.is_initialized();
@@ -57,7 +77,9 @@ impl Planner<'_> {
             let gate = match container.kind {
                 ContainerKind::Init if initialized => Gate::Open,
                 ContainerKind::Init => self.init_container(container),
-                ContainerKind::Sidecar | ContainerKind::Main => self.sidecar(container),
+                ContainerKind::Sidecar | ContainerKind::Main | ContainerKind::Ephemeral => {
+                    self.sidecar(container)
+                }
             };
             if gate == Gate::Closed && !initialized {
                 return Gate::Closed;
@@ -90,7 +112,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Starts one that others wait for.
+    /// Starts one when it can be; who waits for it waits on.
     fn start_when_ready(&mut self, container: &Container, preparing: &Preparing) -> Gate {
         if self.readiness(container, preparing) == Readiness::Ready {
             self.push(Step::Start(container.name.clone()));
@@ -134,7 +156,11 @@ impl Planner<'_> {
         for container in self.life.spec.all_containers() {
             match self.life.run(&container.name) {
                 Run::Running(running) => {
-                    let changed = running.hash != container.hash && container.kind != ContainerKind::Init;
+                    let is_replaceable = match container.kind {
+                        ContainerKind::Main | ContainerKind::Sidecar => true,
+                        ContainerKind::Init | ContainerKind::Ephemeral => false,
+                    };
+                    let changed = running.hash != container.hash && is_replaceable;
                     let stopping =
                         self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
                     if stopping.is_some() {

@@ -1,7 +1,7 @@
 //! How a pod is taken down.
 //!
-//! Main and init containers get their stop signal at once, sidecars in reverse order after all of those have ended;
-//! what runs at the deadline is killed. Then everything goes: what needs a resource before the resource.
+//! Main, init and ephemeral containers get their stop signal at once, sidecars in reverse order after all main and init
+//! containers have ended; what runs at the deadline is killed. Then everything goes: what needs a resource before the resource.
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_container.go` `killContainersWithSyncResult`, `killContainer`,
 //! `kuberuntime_termination_order.go`.
 
@@ -60,8 +60,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Every container, and whether its turn to stop has come: sidecars wait for all others, and for the sidecars after
-    /// them.
+    /// Every container, and whether its turn to stop has come: sidecars wait for main and init containers, and for the
+    /// sidecars after them. Nobody waits for ephemeral containers.
     fn stop_order(&self) -> Vec<(&'a Container, Turn)> {
         let spec = &self.life.spec;
         let mut turn = Turn::Now;
@@ -82,6 +82,7 @@ impl<'a> Planner<'a> {
                 }
             }
         }
+        order.extend(spec.ephemeral_containers.iter().map(|container| (&**container, Turn::Now)));
         order
     }
 
@@ -121,8 +122,13 @@ impl<'a> Planner<'a> {
         if !has_time || !self.life.may_have_run(&container.name) {
             return self.push(Step::Discard(container.name.clone()));
         }
+        self.look(container, preparing);
+    }
+
+    /// Looks at a run that may have been started.
+    pub(super) fn look(&mut self, container: &Container, preparing: &Preparing) {
         let at = preparing.refused.as_ref().map(|refusal| refusal.retry.at);
-        if at.is_none_or(|at| self.has_come(at)) {
+        if !matches!(preparing.rootfs, Resource::Ensuring(_)) && at.is_none_or(|at| self.has_come(at)) {
             self.push(Step::Look(container.name.clone()));
         }
     }

@@ -377,10 +377,10 @@ impl PodMachine {
         };
         let text = match (container.kind, runs_again) {
             (ContainerKind::Sidecar, _) => format!("Init container {name} failed {what} probe"),
-            (ContainerKind::Main | ContainerKind::Init, true) => {
+            (ContainerKind::Main | ContainerKind::Init | ContainerKind::Ephemeral, true) => {
                 format!("Container {name} failed {what} probe, will be restarted")
             }
-            (ContainerKind::Main | ContainerKind::Init, false) => {
+            (ContainerKind::Main | ContainerKind::Init | ContainerKind::Ephemeral, false) => {
                 format!("Container {name} failed {what} probe")
             }
         };

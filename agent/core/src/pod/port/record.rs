@@ -162,7 +162,8 @@ impl PodMachine {
             NOT_WRITTEN.clone_into(&mut status.reason);
             status.message = text(failure);
         }
-        for container in status.init_containers.iter_mut().chain(&mut status.containers) {
+        let lists = [&mut status.init_containers, &mut status.containers, &mut status.ephemeral_containers];
+        for container in lists.into_iter().flatten() {
             if let ContainerState::Waiting { reason, message } = &mut container.state
                 && (message.is_empty() || message.starts_with(WHAT))
             {

@@ -22,6 +22,7 @@ use crate::{
         outcome::Slot,
         port::{image::ImageUse, signal::Stop},
         resource::{Resource, Retry},
+        target::{Target, target},
         text::about,
     },
     record::{Probed, RunImage},
@@ -55,6 +56,8 @@ pub struct StartRequest {
     pub pod: Arc<Pod>,
     /// The container.
     pub container: Arc<Container>,
+    /// The container whose processes it sees: it has to run when this one is made, as that process.
+    pub target: Option<Target>,
     /// Image it was made from.
     pub image: Arc<ImageInfo>,
     /// Everything that is prepared on the node and written into its OCI spec.
@@ -89,6 +92,7 @@ impl StartRequest {
             id: &self.id,
             sandbox: &self.sandbox,
             sandbox_attempt: unplanned.sandbox_attempt,
+            target: self.target.as_ref().map(|target| target.pid),
             image: &self.image,
             accounts: &unplanned.accounts,
             network: unplanned.network.as_ref(),
@@ -235,16 +239,16 @@ impl PodMachine {
         }
         let failure = match result {
             Ok(
-                Outcome::Started(ObservedTask::Running { started_at, .. })
-                | Outcome::Task(ObservedTask::Running { started_at, .. }),
+                Outcome::Started(ObservedTask::Running { pid, started_at })
+                | Outcome::Task(ObservedTask::Running { pid, started_at }),
             ) => {
                 self.tell_started(name);
                 let (hash, known_at) = (starting.prepared.hash, now.mono);
                 return match starting.end {
                     None => {
                         self.sandbox_answered(known_at);
-                        let stop = Stop::No;
-                        self.runs(name, Running { started_at, known_at, hash, stop, is_trusted: false });
+                        let (pid, stop) = (Some(pid), Stop::No);
+                        self.runs(name, Running { pid, started_at, known_at, hash, stop, is_trusted: false });
                     }
                     Some(end) => self.ended(name, end, now),
                 };
@@ -350,6 +354,7 @@ fn request(
     else {
         return Ok(None);
     };
+    let target = target(life, container)?;
     let id = life.container_id(&container.name);
     let sandbox = life.sandbox_id();
     let ready =
@@ -363,6 +368,7 @@ fn request(
         id: &id,
         sandbox: &sandbox,
         sandbox_attempt: life.record.sandbox,
+        target: target.as_ref().map(|target| target.pid),
         image,
         accounts,
         network: life.record.network.as_ref(),
@@ -382,6 +388,7 @@ fn request(
         sandbox,
         pod: Arc::clone(&life.spec),
         container: Arc::clone(container),
+        target,
         image: Arc::clone(image),
         plan,
         unplanned: Some(Box::new(unplanned)),

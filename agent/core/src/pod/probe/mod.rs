@@ -45,7 +45,11 @@ pub(in crate::pod) fn is_ready(life: &Life, container: &Container) -> bool {
 #[must_use]
 pub(in crate::pod) fn is_wanted(life: &Life, container: &Container, kind: ProbeKind) -> bool {
     let is_running = matches!(life.run(&container.name), Run::Running(_));
-    let is_there = container.probes.of(kind).is_some() && container.kind != ContainerKind::Init;
+    let is_asked = match container.kind {
+        ContainerKind::Main | ContainerKind::Sidecar => true,
+        ContainerKind::Init | ContainerKind::Ephemeral => false,
+    };
+    let is_there = is_asked && container.probes.of(kind).is_some();
     if !is_running || !is_there {
         return false;
     }

@@ -104,7 +104,7 @@ fn initialized(
     }
     let incomplete = |status: &&ContainerStatus| match status.kind {
         ContainerKind::Sidecar => !status.started,
-        ContainerKind::Init | ContainerKind::Main => !status.ready,
+        ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => !status.ready,
     };
     let names = names(init.iter().filter(incomplete));
     if names.is_empty() {

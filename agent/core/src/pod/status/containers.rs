@@ -1,7 +1,7 @@
 //! The statuses of containers. Source: `convertToAPIContainerStatuses` and `convertStatusToAPIStatus` of
 //! `pkg/kubelet/kubelet_pods.go`, `TerminatePod` of `pkg/kubelet/status/status_manager.go`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     derived::termination,
@@ -11,6 +11,7 @@ use crate::{
         port::image::{ImageUse, PullBackoff},
         probe::{has_started, is_ready},
         restart::{could_not_start, runs_again, waited},
+        target::target,
         text::{crash_loop, pull_waits},
         turn::is_in_turn,
     },
@@ -24,13 +25,22 @@ const LOST: u32 = 137;
 
 /// Init containers in spec order, main containers by name.
 pub(super) fn of(life: &Life) -> (Vec<ContainerStatus>, Vec<ContainerStatus>) {
-    let all = |containers: &[std::sync::Arc<Container>]| -> Vec<ContainerStatus> {
-        containers.iter().map(|container| status(life, container)).collect()
-    };
-    let init = all(&life.spec.init_containers);
-    let mut main = all(&life.spec.containers);
-    main.sort_by(|left, right| left.name.cmp(&right.name));
-    (init, main)
+    let init = all(life, &life.spec.init_containers);
+    (init, by_name(all(life, &life.spec.containers)))
+}
+
+/// Ephemeral containers, by name.
+pub(super) fn ephemeral(life: &Life) -> Vec<ContainerStatus> {
+    by_name(all(life, &life.spec.ephemeral_containers))
+}
+
+fn all(life: &Life, containers: &[Arc<Container>]) -> Vec<ContainerStatus> {
+    containers.iter().map(|container| status(life, container)).collect()
+}
+
+fn by_name(mut statuses: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
+    statuses.sort_by(|left, right| left.name.cmp(&right.name));
+    statuses
 }
 
 /// Whether a container was seen to run or to end.
@@ -48,11 +58,17 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
     let terminated = |exit: &ExitRecord| terminated(life, exit);
     let last_state = last.map(terminated);
     let is_running = matches!(state, ContainerState::Running { .. });
-    let started = is_running && (container.kind == ContainerKind::Init || has_started(life, container));
+    let started = match container.kind {
+        ContainerKind::Main | ContainerKind::Sidecar => is_running && has_started(life, container),
+        ContainerKind::Init => is_running,
+        // Nobody waits for it to be (`UpdatePodStatus` of `pkg/kubelet/prober/prober_manager.go`).
+        ContainerKind::Ephemeral => false,
+    };
     let ready = match (container.kind, &state) {
         (ContainerKind::Main | ContainerKind::Sidecar, _) => started && is_ready(life, container),
         (ContainerKind::Init, ContainerState::Terminated(end)) => end.exit_code == 0,
-        (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. }) => false,
+        (ContainerKind::Init, ContainerState::Running { .. } | ContainerState::Waiting { .. })
+        | (ContainerKind::Ephemeral, _) => false,
     };
     let (id, restart_count) = shown_run(record, &state);
     let image = record.filter(|_| id.is_some()).and_then(|record| record.image.as_ref());
@@ -95,7 +111,9 @@ fn states<'a>(
     record: Option<&'a ContainerRecord>,
     run: &Run,
 ) -> (ContainerState, Option<&'a ExitRecord>) {
-    let Some(record) = record else { return (default_waiting(life), None) };
+    let Some(record) = record else {
+        return (without_target(life, container).unwrap_or_else(|| default_waiting(life)), None);
+    };
     let last = record.last_exit.as_ref();
     match run {
         Run::Running(running) => (ContainerState::Running { started_at: running.started_at }, last),
@@ -122,7 +140,7 @@ fn states<'a>(
             Some(exit) => (ContainerState::Terminated(terminated(life, exit)), last),
             // What was being made is gone again.
             None if life.stage() != Stage::Run => being_made(life, container, record),
-            None => (default_waiting(life), last),
+            None => (without_target(life, container).unwrap_or_else(|| default_waiting(life)), last),
         },
     }
 }
@@ -177,7 +195,8 @@ fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<
     let waiting =
         |reason: &str, message: String| Some(ContainerState::Waiting { reason: reason.into(), message });
     if let Some(refusal) = &preparing.refused {
-        return waiting(refusal.reason, refusal.retry.failure.message.clone());
+        let refused = || waiting(refusal.reason, refusal.retry.failure.message.clone());
+        return without_target(life, container).or_else(refused);
     }
     match &preparing.image {
         ImageUse::Refused { reason, retry } => return waiting(reason, retry.failure.message.clone()),
@@ -193,8 +212,16 @@ fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<
         }
         ImageUse::Wanted | ImageUse::Postponed | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => {}
     }
-    let retry = preparing.rootfs.retry()?;
-    waiting("CreateContainerError", retry.failure.message.clone())
+    if let Some(retry) = preparing.rootfs.retry() {
+        return waiting("CreateContainerError", retry.failure.message.clone());
+    }
+    without_target(life, container)
+}
+
+/// It waits for the container whose processes it is to see.
+fn without_target(life: &Life, container: &Container) -> Option<ContainerState> {
+    let error = target(life, container).err().filter(|_| life.stage() == Stage::Run)?;
+    Some(ContainerState::Waiting { reason: error.reason().into(), message: error.to_string() })
 }
 
 fn terminated(life: &Life, record: &ExitRecord) -> Terminated {
@@ -253,7 +280,7 @@ fn was_initialized(life: &Life, init: &[ContainerStatus], main: &[ContainerStatu
     };
     match container.kind {
         ContainerKind::Sidecar => ran_until_stopped(life, container) && has_started(life, container),
-        ContainerKind::Init | ContainerKind::Main => {
+        ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => {
             status.ready || status.last_state.as_ref().is_some_and(|before| before.exit_code == 0)
         }
     }

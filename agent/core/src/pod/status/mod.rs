@@ -39,6 +39,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         Source::Api => phases(life, &init_containers, &containers, previous),
         Source::File | Source::Http => before,
     };
+    let ephemeral_containers = if life.is_rejected() { Vec::new() } else { containers::ephemeral(life) };
     let conditions = conditions::of(life, phases, &init_containers, &containers, now);
     // Of one that was rejected nothing is told but that (`rejectPod` of `pkg/kubelet/kubelet.go`).
     let host_ips = if life.is_rejected() { Vec::new() } else { config.ips.clone() };
@@ -62,6 +63,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         qos: life.spec.qos,
         init_containers,
         containers,
+        ephemeral_containers,
     }
 }
 

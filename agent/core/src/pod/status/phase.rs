@@ -83,6 +83,7 @@ impl Init {
             match status.kind {
                 ContainerKind::Init | ContainerKind::Main => counts.add_init(life, status),
                 ContainerKind::Sidecar => counts.add_sidecar(status),
+                ContainerKind::Ephemeral => {}
             }
         }
         counts

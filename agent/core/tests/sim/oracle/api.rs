@@ -417,7 +417,7 @@ impl Account {
                 && run.health.has_started(&run.container)
                 && (run.container.probes.readiness.is_none() || run.health.ready)
         };
-        let mut running = self.spec.all_containers().filter(|one| one.kind != ContainerKind::Init);
+        let mut running = self.spec.fixed_containers().filter(|one| one.kind != ContainerKind::Init);
         let is_whole = running.all(|one| self.last_run(&one.name).is_some_and(is_whole));
         (is_whole && !self.is_unwritten)
             .then(|| format!("{}: {:?} {:#?}", self.spec.uid, status.conditions, self.runs))

@@ -215,7 +215,8 @@ impl Account {
     ) {
         let container = &run.container;
         // What was taken to run may have been asked anew meanwhile, from the beginning.
-        if container.kind == ContainerKind::Init || run.trust != Trust::No || run.process.is_none() {
+        let is_asked = matches!(container.kind, ContainerKind::Main | ContainerKind::Sidecar);
+        if !is_asked || run.trust != Trust::No || run.process.is_none() {
             return;
         }
         let started = run.health.has_started(container);

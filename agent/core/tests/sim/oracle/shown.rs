@@ -50,7 +50,7 @@ impl Oracle {
         let Some(account) = self.pods.get_mut(uid) else { return };
         account.remember_shown(status);
         let mut broken: Vec<(&'static str, Option<String>)> = Vec::new();
-        for container in status.init_containers.iter().chain(&status.containers) {
+        for container in status.all_containers() {
             account.check_container(container, &self.silent, &mut broken);
         }
         let is_silent = |id: &SandboxId| self.silent.contains(id);
@@ -79,7 +79,7 @@ impl Account {
         if !self.is_unwritten {
             return;
         }
-        for container in status.init_containers.iter().chain(&status.containers) {
+        for container in status.all_containers() {
             for end in ends_of(container) {
                 if let Some(id) = &end.id
                     && let Some(run) = self.find_mut(id)
@@ -98,7 +98,7 @@ impl Account {
             let is_there = self.stored.as_ref().is_some_and(|record| record.terminal.is_some());
             broken.push(("a verdict is on disk before it is shown", (!is_there).then(|| uid.to_string())));
         }
-        for container in status.init_containers.iter().chain(&status.containers) {
+        for container in status.all_containers() {
             let stored = self.stored.as_ref().and_then(|record| record.containers.get(&container.name));
             let attempt = stored.map_or(0, |run| run.attempt);
             let text =
@@ -193,7 +193,8 @@ impl Account {
     /// "All containers in the Pod have terminated in success, and will not be restarted", or at least one in failure.
     fn check_last_phase(&self, status: &PodStatus, now: Now) -> Result<(), String> {
         let uid = &self.spec.uid;
-        let all = [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar];
+        let all =
+            [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar, ContainerKind::Ephemeral];
         let unlearned = |name: &ContainerName| {
             self.last_run(name).is_some_and(|run| run.is_unanswered() || run.kills >= KILLS_BEFORE_REMOVAL)
         };

@@ -32,8 +32,10 @@ impl Oracle {
         let is_look = account.find(&request.id).is_some_and(|(_, run)| run.process.is_some());
         let goes_on = if is_look { Ok(()) } else { account.is_going_on(name, now) };
         let known = account.find(&request.id).is_some();
+        let is_once = request.container.kind == ContainerKind::Ephemeral;
         let again = (!known).then(|| account.may_run_again(name, &request.sandbox)).flatten();
-        let backoff = (!known).then(|| account.backoff_before(&request.container, now)).flatten();
+        let waits = !known && !is_once;
+        let backoff = waits.then(|| account.backoff_before(&request.container, now)).flatten();
         let is_on_disk = account.is_on_disk(request);
         let is_its_image = request.image.name == crate::world::image_info(&request.container.image).name;
         self.judge("a run is on disk before it starts", is_on_disk.err());
@@ -42,6 +44,10 @@ impl Oracle {
             (!is_its_image).then(|| format!("{pod}/{name}: {}", request.image.name)),
         );
         self.judge("nothing starts in a pod that ends", goes_on.err());
+        if is_once {
+            let again = (request.attempt > 0).then(|| format!("{pod}/{name}: attempt {}", request.attempt));
+            self.judge("an ephemeral container runs once", again);
+        }
         self.judge("init containers and sidecars come first, in order", order.err());
         if let Some(again) = again {
             self.judge("restart policy", again.err());
@@ -100,6 +106,9 @@ impl Account {
     fn order_before(&self, name: &ContainerName, sandbox: &SandboxId) -> Result<(), String> {
         let uid = &self.spec.uid;
         let kind = self.kind(name).expect("of this pod");
+        if kind == ContainerKind::Ephemeral {
+            return Ok(());
+        }
         let is_initialized = self.is_initialized(sandbox);
         if kind == ContainerKind::Init && is_initialized {
             return Err(format!("{uid}/{name}: runs again though main containers had their turn"));
@@ -109,7 +118,7 @@ impl Account {
         }
         let before: Vec<&Container> = match kind {
             ContainerKind::Main => self.spec.init_containers.iter().map(|one| &**one).collect(),
-            ContainerKind::Init | ContainerKind::Sidecar => {
+            ContainerKind::Init | ContainerKind::Sidecar | ContainerKind::Ephemeral => {
                 let all = self.spec.init_containers.iter().map(|one| &**one);
                 all.take_while(|one| one.name != *name).collect()
             }
@@ -120,7 +129,7 @@ impl Account {
                 ContainerKind::Sidecar => {
                     here.any(|run| run.process.is_some() && run.health.has_started(&run.container))
                 }
-                ContainerKind::Init | ContainerKind::Main => here
+                ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => here
                     .next_back()
                     .is_some_and(|run| self.code_of(&one.name, run) == Some(0) && !run.is_running()),
             };
@@ -154,6 +163,7 @@ impl Account {
             (ContainerKind::Init, _) if code == 0 => last.sandbox != *sandbox,
             (ContainerKind::Init, RestartPolicy::Never) => last.changed.is_some(),
             (ContainerKind::Init, RestartPolicy::Always | RestartPolicy::OnFailure) => true,
+            (ContainerKind::Ephemeral, _) => return None,
         };
         Some(if is_right { Ok(()) } else { Err(text(&format!("code {code} is its last"))) })
     }

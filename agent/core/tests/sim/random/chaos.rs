@@ -32,6 +32,7 @@ pub(super) struct Chaos {
     pub(super) health: Dice,
     pub(super) cluster: Dice,
     pub(super) clock: Dice,
+    pub(super) debugging: Dice,
     /// By which sources speak in another order after a restart. Lives that found something once are what they were.
     pub(super) order: Option<Dice>,
     pub(super) run: Run,
@@ -64,6 +65,7 @@ impl Chaos {
             health: Dice(seed.rotate_left(32)),
             cluster: Dice(!seed.rotate_left(32)),
             clock: Dice(seed.rotate_left(16)),
+            debugging: Dice(!seed.rotate_left(16)),
             order: has_an_order.then(|| Dice(seed.rotate_left(48))),
             run,
             is_calm: false,
@@ -116,6 +118,7 @@ impl Chaos {
         self.behind();
         self.change_health();
         self.change_cluster();
+        self.change_debugging();
         if self.clock.is_one_in(20) {
             self.set_clock();
         }

@@ -187,6 +187,7 @@ impl Chaos {
         if world.sandboxes.values().filter(|one| one.pod == *uid && one.is_alive).count() != 1 {
             self.fail(&format!("{uid}: not one sandbox"));
         }
+        let mut waiting = 0;
         for container in pod.all_containers() {
             let runs = world.containers.values().filter(|one| one.pod == *uid && one.name == container.name);
             let runs: Vec<&Container> = runs.collect();
@@ -194,7 +195,12 @@ impl Chaos {
                 ContainerKind::Init => true,
                 ContainerKind::Sidecar => false,
                 ContainerKind::Main => world.oracle.is_over(uid, &container.name),
+                ContainerKind::Ephemeral => world.oracle.has_ended(uid, &container.name),
             };
+            if world.oracle.waits_for_target(uid, container) {
+                waiting += 1;
+                continue;
+            }
             let is_right = match runs.as_slice() {
                 [] => is_over,
                 [one] => !is_over && one.is_running() && one.hash == container.hash,
@@ -204,6 +210,7 @@ impl Chaos {
                 self.fail(&format!("{uid}/{}: {runs:?}\n{record:#?}", container.name));
             }
         }
+        *self.counts.entry("ephemeral containers that wait for their target at rest").or_default() += waiting;
     }
 
     /// An agent that begins again finds everything as it is: no container starts, no status changes, and what time it is by the wall

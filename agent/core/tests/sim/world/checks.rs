@@ -142,7 +142,7 @@ impl World {
             let init = |name: &ContainerName| {
                 spec.init_containers.iter().any(|one| one.name == *name && one.kind == ContainerKind::Init)
             };
-            if init(&other.name) && other.name != *name && !is_sidecar(&spec, name) {
+            if init(&other.name) && other.name != *name && !starts_beside_them(&spec, name) {
                 violations.push(format!("{pod}/{name}: started while init container {} runs", other.name));
             }
         }
@@ -166,7 +166,7 @@ impl World {
 
 /// The ends that a status shows: of current runs and of those before.
 fn ends(status: &PodStatus) -> impl Iterator<Item = &Terminated> {
-    status.init_containers.iter().chain(&status.containers).flat_map(|container| {
+    status.all_containers().flat_map(|container| {
         let now = match &container.state {
             ContainerState::Terminated(end) => Some(end),
             ContainerState::Waiting { .. } | ContainerState::Running { .. } => None,
@@ -175,7 +175,9 @@ fn ends(status: &PodStatus) -> impl Iterator<Item = &Terminated> {
     })
 }
 
-fn is_sidecar(pod: &Pod, name: &ContainerName) -> bool {
+/// Whether a container may start while an init container runs.
+fn starts_beside_them(pod: &Pod, name: &ContainerName) -> bool {
     let mut all = pod.all_containers();
-    all.any(|one| one.name == *name && one.kind == ContainerKind::Sidecar)
+    let kinds = [ContainerKind::Sidecar, ContainerKind::Ephemeral];
+    all.any(|one| one.name == *name && kinds.contains(&one.kind))
 }

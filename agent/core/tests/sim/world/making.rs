@@ -108,7 +108,13 @@ impl World {
         if !is_alive {
             return Err(failure(FailureKind::SandboxGone, "the sandbox has gone"));
         }
-        match container.task {
+        let task = container.task.clone();
+        let target = request.target.as_ref().map(|target| &target.id);
+        let has_target = target.is_none_or(|id| self.containers.get(id).is_some_and(Container::is_running));
+        if !has_target && matches!(task, ObservedTask::Absent | ObservedTask::Created) {
+            return Err(failure(FailureKind::Transient, "invalid target container"));
+        }
+        match task {
             ObservedTask::Absent | ObservedTask::Created => self.process_began(pod, request, now),
             ObservedTask::Starting
             | ObservedTask::Running { .. }
