@@ -4,6 +4,7 @@ mod admission;
 mod allocatable;
 mod api_away;
 mod api_changes;
+mod api_debug;
 mod api_deletion;
 mod api_faults;
 mod api_kills;
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
         families::tests(),
         as_kubelet::tests(),
         clock_steps::tests(),
+        api_debug::tests(),
         api_deletion::tests(),
         api_rights::tests(),
         api_faults::tests(),
