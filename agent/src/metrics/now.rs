@@ -80,7 +80,7 @@ impl Present {
 }
 
 fn statuses(pod: &PodView) -> impl Iterator<Item = &ContainerStatus> {
-    pod.status.init_containers.iter().chain(&pod.status.containers)
+    pod.status.all_containers()
 }
 
 /// The state of a container that there is. Source: `pkg/kubelet/pleg/generic.go` `updateRunningPodAndContainerMetrics`.

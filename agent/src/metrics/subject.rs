@@ -58,6 +58,7 @@ pub(super) fn role(kind: ContainerKind) -> &'static str {
     match kind {
         ContainerKind::Main => "container",
         ContainerKind::Init | ContainerKind::Sidecar => "init_container",
+        ContainerKind::Ephemeral => "ephemeral_container",
     }
 }
 

@@ -59,6 +59,7 @@ fn published(phase: Phase, state: ContainerState) -> Published {
         start_time: None,
         qos: QosClass::BestEffort,
         init_containers: Vec::new(),
+        ephemeral_containers: Vec::new(),
         containers: vec![container],
     };
     let sandbox = Some(SandboxId::of(&pod.uid, 0));

@@ -202,7 +202,7 @@ pub fn goes_on(status: &PodStatus, container: &ContainerName, run: &LogRun) -> b
 }
 
 fn of<'a>(status: &'a PodStatus, container: &ContainerName) -> Option<&'a ContainerStatus> {
-    status.containers.iter().chain(&status.init_containers).find(|found| found.name == *container)
+    status.all_containers().find(|found| found.name == *container)
 }
 
 fn waits_for(reason: &str) -> &str {

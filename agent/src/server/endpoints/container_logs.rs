@@ -102,8 +102,8 @@ impl ContainerLogs<'_> {
 }
 
 fn has(pod: &Pod, status: &PodStatus, container: &ContainerName) -> bool {
-    let specs = pod.containers.iter().chain(&pod.init_containers).map(|spec| &spec.name);
-    let statuses = status.containers.iter().chain(&status.init_containers).map(|status| &status.name);
+    let specs = pod.all_containers().map(|spec| &spec.name);
+    let statuses = status.all_containers().map(|status| &status.name);
     specs.chain(statuses).any(|name| name == container)
 }
 

@@ -47,7 +47,7 @@ fn pod(view: &PodView) -> Option<Value> {
 }
 
 fn running_pod(view: &PodView) -> Option<Value> {
-    let containers = view.status.init_containers.iter().chain(&view.status.containers);
+    let containers = view.status.all_containers();
     let containers: Vec<_> = containers.filter_map(running_container).collect();
     if containers.is_empty() {
         return None;

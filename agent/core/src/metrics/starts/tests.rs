@@ -63,6 +63,7 @@ fn status(phase: Phase, init: Vec<ContainerState>, main: Vec<ContainerState>) ->
         start_time: None,
         qos: QosClass::BestEffort,
         init_containers: of(ContainerKind::Init, init),
+        ephemeral_containers: Vec::new(),
         containers: of(ContainerKind::Main, main),
     }
 }

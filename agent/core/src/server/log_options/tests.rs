@@ -148,6 +148,7 @@ fn pod(
         start_time: None,
         qos: QosClass::BestEffort,
         init_containers: Vec::new(),
+        ephemeral_containers: Vec::new(),
         containers: vec![web],
     }
 }
