@@ -38,5 +38,6 @@ pub mod record;
 pub mod server;
 pub mod short;
 pub mod spec;
+pub mod stats;
 pub mod status;
 pub mod time;
