@@ -8,7 +8,7 @@ use berth_shim_core::{Event, Process};
 use super::clients::{Route, Said};
 use super::streams::INPUT_BYTES_HOLD;
 use super::{LINGER_MS, Phase, Shim};
-use crate::conn::{STREAM_PENDING_BYTES_MAX, would_wait};
+use crate::conn::would_wait;
 use crate::io::{Client, Role, compress_rotated};
 use crate::poll::Token;
 use crate::sys;

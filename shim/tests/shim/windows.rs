@@ -82,7 +82,7 @@ impl Heard {
     /// Takes the next message; whether there was one.
     fn next(&mut self, conn: &mut Conn, stream: u32) -> Result<bool, Status> {
         let Some(AttachOutput { what, window }) = conn.receive(stream)? else { return Ok(false) };
-        self.granted += usize::try_from(window).unwrap();
+        self.granted += usize::try_from(window).unwrap_or(usize::MAX);
         match what {
             Some(attach_output::What::Stdout(bytes)) => self.stdout.extend(bytes),
             Some(attach_output::What::ExitCode(code)) => self.code = Some(code),
