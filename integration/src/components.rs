@@ -5,6 +5,7 @@
 //! version, flags); a component is rebuilt exactly when its recipe differs from the stamp.
 
 mod criu;
+mod prometheus;
 mod system;
 
 use std::fs::{self, File};
@@ -15,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
+pub use self::prometheus::install as install_prometheus;
 use self::system::{System, Wanted};
 use crate::files;
 use crate::process::printed;
@@ -136,7 +138,7 @@ const NODE: &[Component] = &[
 ];
 
 /// Of containerd the daemon alone: `ctr` and shims come from the version of reference. And a client of CRI, a kubelet, and a
-/// control plane, which the tests have beside Berth.
+/// control plane with what it asks nodes for, which the tests have beside Berth.
 const FOR_TESTS: &[Component] = &[
     neighbour("containerd-2.1"),
     neighbour("containerd-2.4"),
@@ -175,6 +177,17 @@ const FOR_TESTS: &[Component] = &[
         name: "coredns",
         dir: CONTROL_PLANE,
         binaries: &["coredns"],
+        names: &[],
+        cgo: "0",
+        tags: "",
+        version: None,
+        system: Wanted::Nothing,
+    },
+    // Three minutes on two processors: little of it is of the same versions as above.
+    Component {
+        name: "metrics-server",
+        dir: CONTROL_PLANE,
+        binaries: &["metrics-server"],
         names: &[],
         cgo: "0",
         tags: "",
