@@ -12,10 +12,12 @@ mod client;
 pub mod faults;
 pub mod images;
 pub mod kubeadm;
+pub mod metrics;
 pub mod network;
 mod pki;
 mod programs;
 pub mod proxy;
+mod serving;
 pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -66,12 +68,14 @@ pub struct Settings {
     pub controllers: Vec<String>,
     /// Where the API server listens. Services and pods have addresses of its family.
     pub address: IpAddr,
+    /// Whether the API server asks only nodes whose server has a certificate of the cluster's authority.
+    pub checks_nodes: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let (parts, api_server, controllers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { parts, api_server, controllers, address: ADDRESS.into() }
+        Self { parts, api_server, controllers, address: ADDRESS.into(), checks_nodes: false }
     }
 }
 
@@ -80,6 +84,13 @@ impl Settings {
     #[must_use]
     pub fn whole() -> Self {
         Self { parts: vec![Part::Controllers, Part::Scheduler], ..Self::default() }
+    }
+
+    /// An API server that asks nodes, and others who serve a part of its API; without controllers.
+    #[must_use]
+    pub fn asking_nodes() -> Self {
+        let api_server = vec!["--enable-aggregator-routing=true".to_owned()];
+        Self { api_server, checks_nodes: true, ..Self::default() }
     }
 
     /// Controllers whose signer gives certificates of a minute. It has them begin five minutes earlier: they are nearly over when they
@@ -149,6 +160,9 @@ impl Cluster {
         if !self.settings.parts.contains(&Part::Controllers) {
             command.arg("--disable-admission-plugins=ServiceAccount");
         }
+        if self.settings.checks_nodes {
+            command.arg(format!("--kubelet-certificate-authority={}", self.ca().display()));
+        }
         command.args(&self.settings.api_server);
         let mut process =
             Process::start("kube-apiserver", &mut command, &self.dir.join("kube-apiserver.log"))?;
@@ -160,6 +174,11 @@ impl Cluster {
         })?;
         self.api_server = Some(process);
         Ok(())
+    }
+
+    /// Adds an argument of the API server that is started from now on.
+    pub fn add_api_server_argument(&mut self, argument: &str) {
+        self.settings.api_server.push(argument.to_owned());
     }
 
     /// Ends the API server alone with SIGTERM.

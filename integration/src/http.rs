@@ -83,7 +83,7 @@ fn exchange(
     parse(&answer)
 }
 
-fn parse(answer: &[u8]) -> Result<Answer> {
+pub(crate) fn parse(answer: &[u8]) -> Result<Answer> {
     const END: &[u8] = b"\r\n\r\n";
     let Some(end) = answer.windows(END.len()).position(|window| window == END) else {
         bail!("no head in an answer of {} bytes", answer.len());

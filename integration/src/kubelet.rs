@@ -20,6 +20,8 @@ use crate::{binaries, cgroup, components, cri, files};
 
 /// The name of its node.
 pub const NODE_NAME: &str = "theirs";
+/// The port of its server.
+pub const PORT: u16 = 10_260;
 /// The socket of its containerd.
 pub const SOCKET: &str = "/run/theirs/containerd.sock";
 /// Its pods' logs. A kubelet removes those of pods that it does not know, so the directory is nobody else's.
@@ -215,7 +217,8 @@ fn kubelet_config(dir: &Path, cgroup_root: &str, in_cluster: bool) -> Value {
         "authorization": { "mode": "AlwaysAllow" },
         "fileCheckFrequency": "1s",
         "evictionHard": { "memory.available": "1Mi" },
-        // That port is the node's.
+        // The usual ports are the node's.
+        "port": PORT,
         "healthzPort": 0,
     });
     if !in_cluster {

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod announced;
+pub mod authority;
 pub mod binaries;
 pub mod cgroup;
 pub mod cluster;
@@ -15,6 +16,7 @@ pub mod control;
 pub mod cri;
 pub mod files;
 pub mod http;
+pub mod https;
 pub mod image;
 pub mod kubelet;
 pub mod lab;
@@ -28,3 +30,4 @@ pub mod stored;
 pub mod systemd;
 pub mod vm;
 pub mod wait;
+pub mod websocket;

@@ -91,17 +91,28 @@ impl Client {
         self.kubectl_as(&self.kubeconfig, args, "")
     }
 
+    /// The command `kubectl …`, as the administrator.
+    ///
+    /// # Errors
+    /// kubectl is missing.
+    pub fn command(&self, args: &[&str]) -> Result<Command> {
+        self.command_as(&self.kubeconfig, args)
+    }
+
+    fn command_as(&self, kubeconfig: &Path, args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(components::binary("kubectl")?);
+        // What it learns of the server is kept there.
+        command.arg("--kubeconfig").arg(kubeconfig).args(args).env("HOME", &self.home);
+        Ok(command)
+    }
+
     /// What `kubectl` printed, with a kubeconfig and an input.
     ///
     /// # Errors
     /// It failed; the failure has what it said.
     pub fn kubectl_as(&self, kubeconfig: &Path, args: &[&str], input: &str) -> Result<String> {
-        let mut child = Command::new(components::binary("kubectl")?)
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .args(args)
-            // What it learns of the server is kept there.
-            .env("HOME", &self.home)
+        let mut child = self
+            .command_as(kubeconfig, args)?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -139,6 +150,14 @@ impl Client {
     /// They were refused.
     pub fn apply(&self, objects: &str) -> Result<()> {
         self.kubectl_as(&self.kubeconfig, &["apply", "--filename", "-"], objects).map(drop)
+    }
+
+    /// What a path answers, whatever its code, as the administrator.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub fn get(&self, path: &str) -> Result<http::Answer> {
+        http::get(WAY_IN, path)
     }
 
     /// An object or a list by its path, `/api/v1/nodes/one`, as the administrator: costs far less than kubectl.

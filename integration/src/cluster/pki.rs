@@ -66,6 +66,12 @@ impl Pki {
         self.keep("bootstrap-kubelet.conf", &made)
     }
 
+    /// The kubeconfig of a service account, with a token of its.
+    pub(super) fn of_account(&self, account: &str, token: &str) -> Result<PathBuf> {
+        let made = self.kubeadm(&["kubeconfig", "user", "--client-name", account, "--token", token])?;
+        self.keep(&format!("account-{account}.conf"), &made)
+    }
+
     /// A copy of a kubeconfig that leads elsewhere.
     pub(super) fn through(&self, kubeconfig: &Path, to: SocketAddr) -> Result<PathBuf> {
         let text = files::read(kubeconfig)?;

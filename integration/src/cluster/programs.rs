@@ -47,7 +47,7 @@ rules:
 
 /// A program that lives for as long as a test: it does without the collector of garbage, which takes a fifth of its processor time,
 /// until it has this much of it. Guests have less memory.
-fn of_a_lab(program: PathBuf) -> Command {
+pub(super) fn of_a_lab(program: PathBuf) -> Command {
     let mut command = Command::new(program);
     if !vm::is_guest() {
         command.env("GOGC", "off").env("GOMEMLIMIT", "1GiB");
