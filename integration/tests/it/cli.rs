@@ -105,10 +105,11 @@ fn exec_terminal() -> Result<()> {
 }
 
 /// Starts a command on a terminal; nobody else has it open then, so its end is seen.
-fn in_terminal(command: &Command, terminal: OwnedFd) -> Result<Child> {
+pub(crate) fn in_terminal(command: &Command, terminal: OwnedFd) -> Result<Child> {
     // `setsid --ctty` gives the session the terminal that a login would have.
     let mut session = Command::new("setsid");
     session.arg("--ctty").arg(command.get_program()).args(command.get_args());
+    session.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     session.stdin(terminal.try_clone()?).stdout(terminal.try_clone()?).stderr(terminal);
     session.spawn().context("start setsid")
 }

@@ -63,6 +63,7 @@ mod runtimes;
 mod scores;
 mod seccomp;
 mod security;
+mod server;
 mod service;
 mod shim;
 mod silent;
@@ -152,5 +153,5 @@ fn main() -> ExitCode {
         systemd::tests(),
         soak::tests(),
     ];
-    suite::main(all.into_iter().flatten().chain(api_status::tests()).collect())
+    suite::main(all.into_iter().flatten().chain(api_status::tests()).chain(server::tests()).collect())
 }

@@ -15,7 +15,7 @@ use berth_integration::wait::{self, Look};
 use crate::chaos::{Churn, Dice, kill_shims};
 use crate::kit::{SOON, eventually, sleeper};
 use crate::suite::{Test, test};
-use crate::{api_away, certificates_end};
+use crate::{api_away, certificates_end, server};
 
 /// Minutes of trouble.
 const MINUTES: &str = "BERTH_SOAK_MINUTES";
@@ -52,6 +52,7 @@ pub(crate) fn tests() -> Vec<Test> {
             .within(CERTIFICATES_LIMIT),
         test("soak::certificates_that_ended_while_the_agent_was_away", certificates_end::agent_away)
             .within(CERTIFICATES_LIMIT),
+        test("soak::server_ten_gigabytes_through_one_command", server::ten_gigabytes).within(AROUND),
     ]
 }
 
@@ -88,21 +89,21 @@ impl Report {
 
 /// What the agent holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
-    rss_kib: u64,
-    descriptors: usize,
-    threads: usize,
+pub(crate) struct Held {
+    pub(crate) rss_kib: u64,
+    pub(crate) descriptors: usize,
+    pub(crate) threads: usize,
 }
 
 impl Held {
     /// What it holds without pods, once the workers of the last ones have ended: how many there are depends on the moment.
-    fn at_rest(node: &Node) -> Result<Self> {
+    pub(crate) fn at_rest(node: &Node) -> Result<Self> {
         let workers = Path::new(STATE_DIR).join("workers");
         eventually("workers at rest to end", &0, || Ok(fs::read_dir(&workers)?.count()))?;
         Self::by(node)
     }
 
-    fn by(node: &Node) -> Result<Self> {
+    pub(crate) fn by(node: &Node) -> Result<Self> {
         let pid = node.agent.pid().context("no agent")?;
         let count = |what: &str| Ok::<_, anyhow::Error>(fs::read_dir(format!("/proc/{pid}/{what}"))?.count());
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;

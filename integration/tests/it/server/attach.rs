@@ -1,0 +1,104 @@
+//! `kubectl attach`: to the input and output of a container, and to a terminal.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::wait::{self, Look};
+use nix::pty::openpty;
+use serde_json::{Value, json};
+
+use super::kubectl::{Protocol, ended, with_input};
+use super::{KUBECTL_LIMIT, Served, read_until};
+use crate::api_pods::path;
+use crate::cli::in_terminal;
+use crate::kit::shell;
+use crate::suite::same;
+
+/// How the API server brings a protocol to the node.
+const HOW: [&str; 2] = ["passed on", "translated"];
+/// It says at once that it listens, and ends with its input.
+const LISTENS: &str =
+    "echo listens; while read line; do echo heard $line; echo badly $line >&2; done; echo over";
+/// The same for whoever looks on, and comes and goes.
+const SPEAKS: &str = "while read line; do echo heard $line; done";
+
+/// The pod that is attached to once.
+pub(super) fn name(protocol: Protocol, how: &str) -> String {
+    format!("listens-{}-{}", protocol.name(), how.replace(' ', "-"))
+}
+
+/// The pods: each is attached to once, since its input ends with the first who attaches.
+pub(super) fn create(served: &Served) -> Result<()> {
+    for how in HOW {
+        for protocol in Protocol::BOTH {
+            let once = shell("main", LISTENS, json!({ "stdin": true, "stdinOnce": true }));
+            let tty = shell("tty", SPEAKS, json!({ "stdin": true, "tty": true }));
+            served.create(
+                &name(protocol, how),
+                json!({ "restartPolicy": "Never", "containers": [once, tty] }),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn to(served: &Served, protocol: Protocol, pod: &str) -> Result<()> {
+    served.ready(pod)?;
+    // Whoever only looks on sees what the other's input comes to, on a terminal.
+    let mut looks = protocol
+        .kubectl(served, &["attach", pod, "-c", "tty"])?
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let pty = openpty(None, None)?;
+    let mut types = in_terminal(&protocol.kubectl(served, &["attach", "-it", pod, "-c", "tty"])?, pty.slave)?;
+    let mut master = File::from(pty.master);
+    let mut reads = master.try_clone()?;
+    let shown = thread::spawn(move || {
+        let mut shown = Vec::new();
+        // It hangs up, with an error, when the last process of it ends.
+        drop(reads.read_to_end(&mut shown));
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    // What is typed before somebody is attached, nobody sees.
+    let mut seen = looks.stdout.take().context("stdout")?;
+    let looked = thread::spawn(move || read_until(&mut seen, "heard everybody"));
+    wait::until("who looks on to see what is typed", KUBECTL_LIMIT, || {
+        master.write_all(b"everybody\n")?;
+        Ok(if looked.is_finished() { Look::Ready(()) } else { Look::NotYet("nothing".to_owned()) })
+    })?;
+    looked.join().ok().context("the reader panicked")??;
+    looks.kill()?;
+    looks.wait()?;
+
+    let mut command = protocol.kubectl(served, &["attach", "-i", pod, "-c", "main"])?;
+    let done = with_input(&mut command, b"one\ntwo\n")?;
+    let [out, err] = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    ensure!(done.status.success(), "{}: {err}", done.status);
+    ensure!(out.ends_with("heard one\nheard two\nover\n"), "{out:?}");
+    ensure!(err.contains("badly one\nbadly two\n"), "{err:?}");
+    let over = |pod: &Value| code_of(pod, "main") == Some(0);
+    served.cluster.wait_for(&path(pod), "over with its input", over)?;
+
+    // Control-D ends the other one's input, and with it the container and what is attached to it.
+    master.write_all(b"\x04")?;
+    same("kubectl attach -it", ended(&mut types, "kubectl attach")?, Some(0))?;
+    let both_over = |pod: &Value| code_of(pod, "tty") == Some(0);
+    served.cluster.wait_for(&path(pod), "over", both_over)?;
+    drop(master);
+    let shown = shown.join().ok().context("the reader panicked")?;
+    ensure!(shown.contains("heard everybody\r\n"), "the terminal shows {shown:?}");
+    Ok(())
+}
+
+/// The code with which a container has ended.
+pub(super) fn code_of(pod: &Value, container: &str) -> Option<i64> {
+    let statuses = ["containerStatuses", "ephemeralContainerStatuses"];
+    let all = statuses.iter().filter_map(|field| pod["status"][*field].as_array()).flatten();
+    let mut found = all.filter(|one| one["name"] == container);
+    found.next()?["state"]["terminated"]["exitCode"].as_i64()
+}
