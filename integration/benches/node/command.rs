@@ -8,7 +8,7 @@ use crate::phase::Phase;
 
 const USAGE: &str = "usage: scripts/bench [--runs N] [--pods N] [--output table|json] [--against COMMIT [--rounds N]] [PHASE…]\n\
                      phases: start-crun start-runc density shims serving exec stdio calls\n\
-                     beside the real kubelet, in a cluster: cluster-crun cluster-runc cluster-idle; all three: cluster";
+                     beside the real kubelet, in a cluster: cluster-crun cluster-runc cluster-idle cluster-scraped; all four: cluster";
 
 /// What was asked for.
 #[derive(Debug)]

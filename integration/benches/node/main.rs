@@ -29,7 +29,7 @@ mod stdio;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use berth_integration::lab;
+use berth_integration::{components, lab};
 
 use crate::command::{Command, Output};
 use crate::phase::Phase;
@@ -44,6 +44,9 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<()> {
     let machine = report::Machine::look()?;
     let programs = programs::build(Phase::CLUSTER.into_iter().any(|phase| command.wants(phase)))?;
+    if command.wants(Phase::ClusterScraped) {
+        components::install_prometheus(report::say)?;
+    }
     if let Some(commit) = &command.against {
         let before = programs::build_of(commit)?;
         let comparisons = against::measure(command, &before, &programs)?;

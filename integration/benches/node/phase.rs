@@ -36,14 +36,17 @@ pub(crate) enum Phase {
     ClusterRunc,
     /// What both nodes cost with many pods of a cluster, idle and probed.
     ClusterIdle,
+    /// The same when they are asked for metrics.
+    ClusterScraped,
 }
 
 impl Phase {
-    /// Those that need a control plane and a kubelet, and take three quarters of an hour.
-    pub(crate) const CLUSTER: [Self; 3] = [Self::ClusterCrun, Self::ClusterRunc, Self::ClusterIdle];
+    /// Those that need a control plane and a kubelet, and take an hour.
+    pub(crate) const CLUSTER: [Self; 4] =
+        [Self::ClusterCrun, Self::ClusterRunc, Self::ClusterIdle, Self::ClusterScraped];
 
     /// In the order of the report.
-    pub(crate) fn all() -> [Self; 11] {
+    pub(crate) fn all() -> [Self; 12] {
         [
             Self::StartCrun,
             Self::StartRunc,
@@ -56,6 +59,7 @@ impl Phase {
             Self::ClusterCrun,
             Self::ClusterRunc,
             Self::ClusterIdle,
+            Self::ClusterScraped,
         ]
     }
 
@@ -72,6 +76,7 @@ impl Phase {
             Self::ClusterCrun => cluster::starts("crun", runs, pods),
             Self::ClusterRunc => cluster::starts("runc", runs, pods),
             Self::ClusterIdle => cluster::idle(pods),
+            Self::ClusterScraped => cluster::scraped(pods),
         }
     }
 }
@@ -90,6 +95,7 @@ impl fmt::Display for Phase {
             Self::ClusterCrun => "cluster-crun",
             Self::ClusterRunc => "cluster-runc",
             Self::ClusterIdle => "cluster-idle",
+            Self::ClusterScraped => "cluster-scraped",
         })
     }
 }

@@ -9,6 +9,7 @@ mod idle;
 mod pair;
 mod pods;
 mod probes;
+mod scraped;
 mod starts;
 
 use anyhow::Result;
@@ -33,6 +34,14 @@ pub(crate) fn idle(pods: usize) -> Result<Vec<Figure>> {
     let pair = Pair::start("crun")?;
     let mut figures = idle::measure(&pair, pods)?;
     figures.extend(probes::measure(&pair, pods)?);
+    pair.end()?;
+    Ok(figures)
+}
+
+/// What nodes cost that have so many pods and are asked for metrics.
+pub(crate) fn scraped(pods: usize) -> Result<Vec<Figure>> {
+    let pair = Pair::start_asked("crun")?;
+    let figures = scraped::measure(&pair, pods)?;
     pair.end()?;
     Ok(figures)
 }

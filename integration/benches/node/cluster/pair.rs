@@ -84,13 +84,33 @@ impl Pair {
     /// Starts everything and waits until both nodes are ready.
     pub(super) fn start(oci_runtime: &'static str) -> Result<Self> {
         let cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::whole())?;
+        Self::of(cluster, oci_runtime, Both { berth: json!({}), kubelet: json!({}) })
+    }
+
+    /// The same, with servers of the nodes that let in whom the API server knows and lets.
+    pub(super) fn start_asked(oci_runtime: &'static str) -> Result<Self> {
+        let settings = cluster::Settings {
+            parts: cluster::Settings::whole().parts,
+            ..cluster::Settings::asking_nodes()
+        };
+        let cluster = Cluster::start(&World::here()?.root().join("cluster"), &settings)?;
+        cluster.let_it_ask_nodes()?;
+        let server = |side: Side| cluster.server_of_node(side.node(), cluster::ADDRESS.into());
+        let servers = Both { berth: server(Side::Berth)?, kubelet: server(Side::Kubelet)? };
+        Self::of(cluster, oci_runtime, servers)
+    }
+
+    /// The nodes of a cluster, each with fields of `KubeletConfiguration`.
+    fn of(cluster: Cluster, oci_runtime: &'static str, mut kubelet: Both<Value>) -> Result<Self> {
+        for side in Side::BOTH {
+            kubelet.of(side)["maxPods"] = json!(PODS_MAX);
+        }
         // Without its address a kubelet looks its name up, twice for ten seconds where no server answers.
         let flags = |side: Side| {
             vec![format!("--node-labels={LABEL}={side}"), format!("--node-ip={}", cluster::ADDRESS)]
         };
-        let kubelet = json!({ "maxPods": PODS_MAX });
         let mut node = Node::prepare(&Settings {
-            kubelet: kubelet.clone(),
+            kubelet: kubelet.berth,
             berth: json!({ "runtime": { "ociRuntime": oci_runtime } }),
             ..Settings::with_registry()
         })?;
@@ -99,7 +119,8 @@ impl Pair {
         node.agent.set_flags(&ours);
         node.agent.start()?;
         let kubeconfig = Some(cluster.node_kubeconfig(Side::Kubelet.node())?);
-        let settings = kubelet::Settings { kubeconfig, kubelet, flags: flags(Side::Kubelet), oci_runtime };
+        let (kubelet, flags) = (kubelet.kubelet, flags(Side::Kubelet));
+        let settings = kubelet::Settings { kubeconfig, kubelet, flags, oci_runtime };
         let kubelet = Kubelet::start(&node, settings)?;
         for side in Side::BOTH {
             cluster
