@@ -53,7 +53,7 @@ const PORT: u16 = 10_250;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        test("server::kubectl_in_all_its_forms", kubectl::all).long().within(LONG_LIMIT),
+        test("server::kubectl_in_all_its_forms", kubectl::all).long().within(limit_of_transfers()),
         test("server::who_is_let_in_without_a_control_plane", alone::all),
         test("server::metrics_server_and_an_autoscaler", metrics::all).long().within(LONG_LIMIT),
         test("server::streams_without_end_and_clients_that_mean_ill", stress::all).long().within(LONG_LIMIT),
@@ -64,6 +64,11 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Whether the server of the real kubelet is asked.
 fn is_of_kubelet() -> bool {
     env::var(SERVER_OF).is_ok_and(|of| of == "kubelet")
+}
+
+/// For much it may take as long as for a gigabyte.
+fn limit_of_transfers() -> Duration {
+    if env::var_os(MEBIBYTES).is_some() { 3 * LONG_LIMIT } else { LONG_LIMIT }
 }
 
 /// How much a transfer has, in bytes.
