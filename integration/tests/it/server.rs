@@ -22,10 +22,11 @@ use std::env;
 use std::fs::File;
 use std::io::{Read, Write as _};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::files;
@@ -33,13 +34,14 @@ use berth_integration::http::Answer;
 use berth_integration::kubelet::{self, Kubelet};
 use berth_integration::lab::World;
 use berth_integration::node::Node;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 
 pub(crate) use self::stress::ten_gigabytes;
 use crate::api_pods::{is_ready, path};
-use crate::kit::{pod, spent, with};
+use crate::kit::{measured, pod, spent, with};
 use crate::suite::{LONG_LIMIT, Test, test};
 
 /// Names whose server is asked, when it is not Berth's.
@@ -202,7 +204,9 @@ impl<'a> Parts<'a> {
     fn part(&mut self, name: &str, body: impl FnOnce(&Served) -> Result<()>) {
         let began = Instant::now();
         if let Err(failure) = body(self.served) {
-            self.failed.push(format!("{name}: {failure:#}"));
+            let failed = format!("{name}: {failure:#}");
+            measured(&format!("FAILED {failed}"));
+            self.failed.push(failed);
         }
         spent(name, began);
     }
@@ -253,19 +257,25 @@ fn at_doors() -> Value {
     json!([{ "name": "doors", "mountPath": DOORS }])
 }
 
-/// What is read of a process until it says something; the rest is left.
-fn read_until(from: &mut impl Read, text: &str) -> Result<String> {
+/// What is read of a process until it says something; the rest is left. Whoever says nothing for long is not waited for.
+fn read_until(from: &mut (impl Read + AsFd), text: &str) -> Result<String> {
     let (mut said, mut piece) = (Vec::new(), [0; 4096]);
-    while !String::from_utf8_lossy(&said).contains(text) {
-        let count = from.read(&mut piece)?;
-        let so_far = || String::from_utf8_lossy(&said).into_owned();
-        if count == 0 {
-            return Err(anyhow!("it ended before {text:?}, having said {:?}", so_far()));
+    loop {
+        let so_far = String::from_utf8_lossy(&said).into_owned();
+        if so_far.contains(text) {
+            return Ok(so_far);
         }
+        let tail = &so_far[so_far.ceil_char_boundary(so_far.len().saturating_sub(SHOWN))..];
+        let mut fds = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
+        let ready = poll(&mut fds, PollTimeout::try_from(KUBECTL_LIMIT)?).context("wait for words")?;
+        ensure!(ready > 0, "no {text:?} in {KUBECTL_LIMIT:?}; the last of {} bytes: {tail:?}", said.len());
+        let count = from.read(&mut piece)?;
+        ensure!(count > 0, "the end before {text:?}; the last of {} bytes: {tail:?}", said.len());
         said.extend(&piece[..count]);
     }
-    Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
+/// How much of what was said a failure shows.
+const SHOWN: usize = 500;
 /// For what kubectl waits for at most.
 const KUBECTL_LIMIT: Duration = Duration::from_secs(60);

@@ -101,8 +101,9 @@ impl Alone {
     /// The pod of a manifest, as the server shows it.
     fn shown(&self, name: &str) -> Result<Option<Value>> {
         let pods: Value = serde_json::from_slice(&self.client.get("/pods")?.body)?;
-        let all = pods["items"].as_array().context("no list of pods")?;
-        Ok(all.iter().find(|pod| pod["metadata"]["name"] == self.pod(name).as_str()).cloned())
+        // Go writes nothing of a list as null.
+        let mut all = pods["items"].as_array().into_iter().flatten();
+        Ok(all.find(|pod| pod["metadata"]["name"] == self.pod(name).as_str()).cloned())
     }
 
     /// The path of a command in the container `main`.
@@ -179,7 +180,9 @@ fn streams(alone: &Alone) -> Result<()> {
     same("protocol", answer.header("X-Stream-Protocol-Version"), Some("v4.channel.k8s.io"))?;
     let old = [("Upgrade", "SPDY/3.1"), ("X-Stream-Protocol-Version", "v9.channel.k8s.io")];
     same("an unknown protocol", client.upgrade("POST", &path, &old)?.0.status, 403)?;
-    same("without an upgrade", client.request("POST", &path)?.status, 400)?;
+    // Source: `responder.Error` of pkg/kubelet/server/server.go.
+    let plain = client.request("POST", &path)?;
+    same("without an upgrade", (plain.status, plain.text().trim_end()), (500, "Upgrade request required"))?;
     // Something that is asked for without a stream.
     let run = format!("/run/default/{}/main?cmd=echo%20ran", alone.pod("web"));
     let ran = client.request("POST", &run)?;

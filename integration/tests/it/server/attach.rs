@@ -36,10 +36,9 @@ pub(super) fn create(served: &Served) -> Result<()> {
         for protocol in Protocol::BOTH {
             let once = shell("main", LISTENS, json!({ "stdin": true, "stdinOnce": true }));
             let tty = shell("tty", SPEAKS, json!({ "stdin": true, "tty": true }));
-            served.create(
-                &name(protocol, how),
-                json!({ "restartPolicy": "Never", "containers": [once, tty] }),
-            )?;
+            let speaks = shell("speaks", SPEAKS, json!({ "stdin": true }));
+            let spec = json!({ "restartPolicy": "Never", "containers": [once, tty, speaks] });
+            served.create(&name(protocol, how), spec)?;
         }
     }
     Ok(())
@@ -47,33 +46,12 @@ pub(super) fn create(served: &Served) -> Result<()> {
 
 pub(super) fn to(served: &Served, protocol: Protocol, pod: &str) -> Result<()> {
     served.ready(pod)?;
-    // Whoever only looks on sees what the other's input comes to, on a terminal.
-    let mut looks = protocol
-        .kubectl(served, &["attach", pod, "-c", "tty"])?
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
+    looks_on(served, protocol, pod)?;
     let pty = openpty(None, None)?;
     let mut types = in_terminal(&protocol.kubectl(served, &["attach", "-it", pod, "-c", "tty"])?, pty.slave)?;
     let mut master = File::from(pty.master);
-    let mut reads = master.try_clone()?;
-    let shown = thread::spawn(move || {
-        let mut shown = Vec::new();
-        // It hangs up, with an error, when the last process of it ends.
-        drop(reads.read_to_end(&mut shown));
-        String::from_utf8_lossy(&shown).into_owned()
-    });
-    // What is typed before somebody is attached, nobody sees.
-    let mut seen = looks.stdout.take().context("stdout")?;
-    let looked = thread::spawn(move || read_until(&mut seen, "heard everybody"));
-    wait::until("who looks on to see what is typed", KUBECTL_LIMIT, || {
-        master.write_all(b"everybody\n")?;
-        Ok(if looked.is_finished() { Look::Ready(()) } else { Look::NotYet("nothing".to_owned()) })
-    })?;
-    looked.join().ok().context("the reader panicked")??;
-    looks.kill()?;
-    looks.wait()?;
+    master.write_all(b"everybody\n")?;
+    read_until(&mut master, "heard everybody\r\n")?;
 
     let mut command = protocol.kubectl(served, &["attach", "-i", pod, "-c", "main"])?;
     let done = with_input(&mut command, b"one\ntwo\n")?;
@@ -86,13 +64,38 @@ pub(super) fn to(served: &Served, protocol: Protocol, pod: &str) -> Result<()> {
 
     // Control-D ends the other one's input, and with it the container and what is attached to it.
     master.write_all(b"\x04")?;
+    // It hangs up, with an error, when the last process of it ends.
+    drop(master.read_to_end(&mut Vec::new()));
     same("kubectl attach -it", ended(&mut types, "kubectl attach")?, Some(0))?;
     let both_over = |pod: &Value| code_of(pod, "tty") == Some(0);
-    served.cluster.wait_for(&path(pod), "over", both_over)?;
-    drop(master);
-    let shown = shown.join().ok().context("the reader panicked")?;
-    ensure!(shown.contains("heard everybody\r\n"), "the terminal shows {shown:?}");
-    Ok(())
+    served.cluster.wait_for(&path(pod), "over", both_over).map(drop)
+}
+
+/// Whoever only looks on sees what another's input comes to. What is typed before somebody is attached, nobody sees.
+fn looks_on(served: &Served, protocol: Protocol, pod: &str) -> Result<()> {
+    let attach = |args: &[&str]| {
+        let mut command = protocol.kubectl(served, &[&["attach", pod, "-c", "speaks"], args].concat())?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("start kubectl")
+    };
+    let (mut looks, mut types) = (attach(&[])?, attach(&["-i"])?);
+    let mut seen = looks.stdout.take().context("stdout")?;
+    let mut typed = types.stdin.take().context("stdin")?;
+    let looked = thread::spawn(move || read_until(&mut seen, "heard everybody"));
+    let waited = wait::until("who looks on to see what is typed", KUBECTL_LIMIT, || {
+        typed.write_all(b"everybody\n")?;
+        Ok(if looked.is_finished() { Look::Ready(()) } else { Look::NotYet("nothing".to_owned()) })
+    });
+    for kubectl in [&mut looks, &mut types] {
+        kubectl.kill()?;
+        kubectl.wait()?;
+    }
+    waited?;
+    looked.join().ok().context("the reader panicked")?.map(drop)
 }
 
 /// The code with which a container has ended.

@@ -27,8 +27,11 @@ pub(super) fn all(served: &Served) -> Result<()> {
         let asks = ["debug", "-i", "--quiet", TARGET, &image, &container, "--", "sh", "-c"];
         let mut command =
             protocol.kubectl(served, &[&asks[..], &["echo asks; read word; echo heard $word"]].concat())?;
-        let said = String::from_utf8(output(&mut command, b"hello\n")?)?;
-        ensure!(said.ends_with("heard hello\n"), "over {protocol:?}: {said:?}");
+        output(&mut command, b"hello\n")?;
+        let name = format!("asks-{}", protocol.name());
+        served.cluster.wait_for(&path(TARGET), "answered", |pod| code_of(pod, &name) == Some(0))?;
+        let said = served.cluster.kubectl(&["logs", TARGET, "-c", &name])?;
+        same(&format!("what it heard over {protocol:?}"), said.as_str(), "asks\nheard hello\n")?;
     }
     let after = served.cluster.get_json(&path(TARGET))?;
     let of = |pod: &Value| pod["status"]["containerStatuses"].clone();

@@ -103,8 +103,8 @@ pub(super) fn all() -> Result<()> {
     parts.part("debug", debug::all);
     let first = parts.failed;
 
-    // An API server that does not pass WebSockets on speaks SPDY with the node.
-    served.cluster.stop_api_server()?;
+    // An API server that does not pass WebSockets on speaks SPDY with the node. One that is asked to end waits for what is open.
+    served.cluster.kill_api_server()?;
     served.cluster.add_api_server_argument("--feature-gates=ExtendWebSocketsToKubelet=false");
     served.cluster.start_api_server()?;
     let mut parts = Parts { served: &served, failed: first };

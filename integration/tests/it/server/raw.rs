@@ -28,7 +28,7 @@ const ENDPOINTS: [(&str, &str, &str); 15] = [
     ("metrics/resource", METRICS, "pod_memory_working_set_bytes{"),
     ("metrics/probes", METRICS, ""),
     ("metrics/slis", METRICS, ""),
-    ("logs/", "text/html; charset=utf-8", "<a href=\"pods/\">"),
+    ("logs/", "text/html; charset=utf-8", "<a href=\"containers/\">"),
 ];
 
 pub(super) fn all(served: &Served) -> Result<()> {

@@ -14,9 +14,9 @@ const ACCOUNT: &str = "looks-at-metrics";
 pub(super) fn all(served: &Served) -> Result<()> {
     let (at, cluster) = (served.address(), &served.cluster);
     let anonymous = Client::new(at, &cluster.ca(), None)?;
-    for path in
-        ["/pods", "/healthz", "/metrics", "/exec/default/target/main?command=true&output=1", "/absent"]
-    {
+    // What there is not is said before anybody is asked who asks.
+    same("/absent", anonymous.get("/absent")?.status, 404)?;
+    for path in ["/pods", "/healthz", "/metrics", "/exec/default/target/main?command=true&output=1"] {
         same(path, anonymous.get(path)?.status, 401)?;
     }
     let asks = |name: &str, of: Use| -> Result<Client> {
