@@ -34,6 +34,7 @@ use crate::{
     runtime::{self, Watch},
     server::{self, LogLanes, Requests, Served},
     source,
+    stats::Stats,
     store::Store,
     view::View,
     workers::Workers,
@@ -72,6 +73,7 @@ impl Parts {
         let node = Node::new(config.node.clone(), sources);
         let node_loop = NodeLoop::new(node, Arc::clone(&host), store, view.clone(), sinks, sender.clone());
         let requests = Requests::default();
+        let stats = Stats::new(view.clone(), Arc::clone(&host));
         let served = Served {
             view: view.clone(),
             host: Arc::clone(&host),
@@ -80,7 +82,9 @@ impl Parts {
             configz,
             requests,
             logs: LogLanes::default(),
+            stats: stats.clone(),
         };
+        tasks.spawn(cancelled_with(cancel.clone(), stats.walk()));
         serve(served, asking, &cancel, &mut tasks);
         tasks.spawn(node_loop.run(events, cancel.clone()));
         let watch = Watch {

@@ -164,7 +164,6 @@ const PASSIVE: &[&str] = &[
     "minimum-container-ttl-duration",
     "pod-infra-container-image",
     "reserved-memory",
-    "runtime-cgroups",
     "storage-driver-buffer-duration",
     "storage-driver-db",
     "storage-driver-host",
@@ -210,6 +209,8 @@ pub struct KubeletFlags {
     pub node_labels: Vec<String>,
     /// `--cloud-provider`.
     pub cloud_provider: String,
+    /// `--runtime-cgroups`.
+    pub runtime_cgroups: Option<String>,
     /// Flags that were given and that nothing is done about.
     pub passive: Vec<String>,
     /// Nodes for fields, in the order of [`FIELDS`].
@@ -231,6 +232,7 @@ impl Default for KubeletFlags {
             node_ip: None,
             node_labels: Vec::new(),
             cloud_provider: String::new(),
+            runtime_cgroups: None,
             passive: Vec::new(),
             fields: Vec::new(),
         }
@@ -299,6 +301,7 @@ impl Args for KubeletFlags {
                 "cloud-provider",
                 "`external`: a cloud provider tells the node's addresses; nothing: nobody does",
             ),
+            ("runtime-cgroups", "Cgroup of containerd, for statistics"),
         ]
         .map(|(name, help)| Arg::new(name).long(name).value_name("TEXT").help(help));
         let labels = Arg::new("node-labels").long("node-labels").value_name("LIST").action(ArgAction::Append);
@@ -351,6 +354,7 @@ impl FromArgMatches for KubeletFlags {
             node_ip: text("node-ip"),
             node_labels: matches.get_many::<String>("node-labels").into_iter().flatten().cloned().collect(),
             cloud_provider: text("cloud-provider").unwrap_or_default(),
+            runtime_cgroups: text("runtime-cgroups"),
             passive: PASSIVE
                 .iter()
                 .chain(PASSIVE_SWITCHES)

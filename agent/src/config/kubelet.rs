@@ -254,12 +254,14 @@ pub(super) const ACTED_ON: &[&str] = &[
     "staticPodPath",
     "streamingConnectionIdleTimeout",
     "syncFrequency",
+    "systemCgroups",
     "systemReserved",
     "tlsCertFile",
     "tlsCipherSuites",
     "tlsCurvePreferences",
     "tlsMinVersion",
     "tlsPrivateKeyFile",
+    "volumeStatsAggPeriod",
 ];
 
 /// Feature gates that this version acts on, off by default; any other is named by `berth check-config`.

@@ -44,7 +44,7 @@ pub use runtime_settings::{CurrentRuntime, Origin, RuntimeSettings, RuntimeSourc
 pub use server::{AuthenticationSettings, AuthorizationSettings, ServerSettings};
 pub use settings::{
     Cluster, Cni, Config, CredentialProvider, EventRate, LogRequests, NodeLogAccess, OciRuntime,
-    RegistryAccounts, RequestRate, ServingCertificate,
+    RegistryAccounts, RequestRate, ServingCertificate, StatsSettings,
 };
 
 pub use tls::{TlsSettings, TlsVersion};

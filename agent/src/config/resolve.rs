@@ -15,8 +15,8 @@ use berth_core::{
 
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
-    LogRequests, NodeLogAccess, OciRuntime, RuntimeSettings, RuntimeSource, Section, allocatable::units,
-    defaults, facts, ip, runtime_settings::UnknownDefault, validate,
+    LogRequests, NodeLogAccess, OciRuntime, RuntimeSettings, RuntimeSource, Section, StatsSettings,
+    allocatable::units, defaults, facts, ip, runtime_settings::UnknownDefault, validate,
 };
 use crate::document::{Fault, Faults, Node, Place, read};
 
@@ -136,6 +136,7 @@ impl Settings {
             oci_runtime: oci_runtime(runtime.oci_runtime.as_deref()),
             runtime: self.runtime()?,
             runtime_source: self.runtime_source(),
+            stats: self.stats(),
             registry_accounts: self.registry_accounts()?,
             pull_progress_timeout: berth.image_pull_progress_timeout.map_or(PULL_PROGRESS, |time| time.0),
             control_socket: run.join("berth.sock"),
@@ -158,6 +159,16 @@ impl Settings {
             sysctl_root: std::env::var_os("BERTH_SYSCTL_ROOT").map_or_else(|| SYSCTLS.into(), PathBuf::from),
             abort_at: std::env::var("BERTH_ABORT_AT").ok().filter(|point| !point.is_empty()),
         })
+    }
+
+    fn stats(&self) -> StatsSettings {
+        let named = |name: Option<&str>| name.filter(|name| !name.is_empty()).map(str::to_owned);
+        let period = duration(self.kubelet.volume_stats_agg_period);
+        StatsSettings {
+            volume_period: Some(period).filter(|period| !period.is_zero()),
+            runtime_cgroup: named(self.flags.runtime_cgroups.as_deref()),
+            system_cgroup: named(self.kubelet.system_cgroups.as_deref()),
+        }
     }
 
     fn node(&self, facts: &Facts, run: &Path) -> Result<NodeConfig, Faults> {

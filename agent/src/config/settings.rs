@@ -36,6 +36,8 @@ pub struct Config {
     pub cni: Cni,
     /// The OCI runtime of pods.
     pub oci_runtime: OciRuntime,
+    /// Statistics.
+    pub stats: StatsSettings,
     /// Accounts at registries that every pod may use.
     pub registry_accounts: RegistryAccounts,
     /// What the agent begins with of that which may change while it runs.
@@ -82,6 +84,17 @@ pub enum NodeLogAccess {
     Files,
     /// Logs of services too (`enableSystemLogQuery`).
     Services,
+}
+
+/// Settings of statistics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatsSettings {
+    /// How often volumes are measured (`volumeStatsAggPeriod`); `None` is never.
+    pub volume_period: Option<Duration>,
+    /// Cgroup that is shown as the runtime's (`--runtime-cgroups`).
+    pub runtime_cgroup: Option<String>,
+    /// Cgroup that is shown as that of the system (`systemCgroups`).
+    pub system_cgroup: Option<String>,
 }
 
 /// Accounts at registries that the node has, for every pod.

@@ -24,7 +24,7 @@ mod runtime;
 mod worker;
 
 pub use accounts::AccountsCache;
-pub(crate) use files::{changeable, manifests};
+pub(crate) use files::{changeable, manifests, measured};
 pub use host::Host;
 pub use images::{end_unused, follow_images};
 pub use kinds::KINDS;

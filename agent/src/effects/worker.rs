@@ -21,6 +21,7 @@ use crate::{
     absent::absent_is_fine,
     causes::with_causes,
     source::file::Found,
+    usage::measure,
     volumes::{remove_tree, unmount_below},
 };
 
@@ -41,6 +42,7 @@ fn perform(work: Work) -> Result<Answer, Failure> {
     match work {
         Work::Changeable(directories) => directories.iter().for_each(|path| dirs::wait_for_changes(path)),
         Work::Manifests(path) => return Ok(Answer::Manifests(Found::at(&path))),
+        Work::Measure(trees) => return Ok(Answer::Measured(measure(&trees))),
         Work::EmptyDir { path, mark, request } => volumes::empty_dir(&path, &mark, request.into())?,
         Work::Content { path, mark, request, files, nested } => {
             volumes::content(&path, &mark, request.into(), &files, &nested)?;

@@ -111,7 +111,7 @@ impl Reader {
     fn try_read(&mut self) -> Result<String, LogFileError> {
         let mut read = Vec::new();
         self.file.read_to_end(|record| {
-            read.extend(self.lines.take(record).into_iter().flat_map(|line| line.text))
+            read.extend(self.lines.take(record).into_iter().flat_map(|line| line.text));
         })?;
         Ok(String::from_utf8_lossy(&read).into_owned())
     }
@@ -209,7 +209,7 @@ fn a_log_is_read_over_all_files_that_it_was_rotated_into() {
         (Select { tail: Some(11), ..Select::default() }, numbers(29..40)),
         (Select { tail: Some(35), ..Select::default() }, numbers(5..40)),
         (Select { tail: Some(99), ..Select::default() }, numbers(0..40)),
-        (Select { since: since(38), tail: Some(30), ..Select::default() }, numbers(38..40)),
+        (Select { since: since(38), tail: Some(30) }, numbers(38..40)),
         (Select { tail: Some(0), ..Select::default() }, String::new()),
     ] {
         assert_eq!(logs.selected(select), expected, "{select:?}");
@@ -352,7 +352,7 @@ async fn a_change_is_told_once_it_was_watched_for() {
     let logs = Logs::new("");
     let watch = || Watch::begin(logs.root.path(), &logs.path()).unwrap().changes().unwrap();
     let changes: [&dyn Fn(); 3] = [&|| logs.say(0..2), &|| logs.rotate(2), &|| {
-        fs::remove_dir_all(logs.root.path().join("pod")).unwrap()
+        fs::remove_dir_all(logs.root.path().join("pod")).unwrap();
     }];
     for change in changes {
         let mut watch = watch();

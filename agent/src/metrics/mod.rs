@@ -109,8 +109,7 @@ impl Metrics {
         }
         if let Subject::Probe(uid, id, kind) = subject {
             let status = self.of_pods().shown.get(uid).cloned();
-            let all =
-                status.iter().flat_map(|status| status.all_containers());
+            let all = status.iter().flat_map(|status| status.all_containers());
             let of_id = all.into_iter().find(|container| container.id.as_ref() == Some(id));
             if let Some((status, container)) = status.as_ref().zip(of_id) {
                 let answer = match outcome {

@@ -10,6 +10,7 @@ use containerd_client::services::v1::{
     diff_client::DiffClient,
     events_client::EventsClient,
     images_client::ImagesClient,
+    introspection_client::IntrospectionClient,
     leases_client::LeasesClient,
     sandbox::{ControllerStatusRequest, controller_client::ControllerClient, store_client::StoreClient},
     snapshots::snapshots_client::SnapshotsClient,
@@ -184,6 +185,8 @@ impl Containerd {
         events: EventsClient;
         /// Image records.
         images: ImagesClient;
+        /// What plugins it has.
+        introspection: IntrospectionClient;
         /// What garbage collection leaves alone.
         leases: LeasesClient;
         /// Shims of sandboxes.

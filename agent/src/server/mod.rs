@@ -30,7 +30,7 @@ pub use self::{
     thread::run,
     tls::Presenting,
 };
-use crate::{cluster, effects::Host, node_loop::Turns, view::View};
+use crate::{cluster, effects::Host, node_loop::Turns, stats::Stats, view::View};
 
 /// What endpoints answer from.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ pub struct Served {
     pub requests: Requests,
     /// Bounds on requests about logs.
     pub logs: LogLanes,
+    /// What the node and its pods use.
+    pub stats: Stats,
 }
 
 #[cfg(test)]

@@ -35,7 +35,12 @@ pub enum Sort {
     Own,
     /// What is left of a pod that ends.
     Ends,
+    /// Trees that are only measured.
+    Measured,
 }
+
+/// How many sorts there are.
+const SORTS: usize = 4;
 
 /// A piece of work to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +63,9 @@ pub struct Workers {
     table: Table,
     pool: Pool,
     /// Work that moves, by sort.
-    places: Arc<[Arc<Semaphore>; 3]>,
+    places: Arc<[Arc<Semaphore>; SORTS]>,
     /// All that was given to a worker, by sort.
-    given: Arc<[Arc<Semaphore>; 3]>,
+    given: Arc<[Arc<Semaphore>; SORTS]>,
     /// Room for messages that are large.
     room: Arc<Semaphore>,
 }
@@ -82,7 +87,7 @@ impl Workers {
             let (process, busy) = (left.process, &left.busy);
             tracing::warn!(process, ?busy, "a process of an earlier agent hangs");
         }
-        let bounds = |bound| Arc::new([(); 3].map(|()| Arc::new(Semaphore::new(bound))));
+        let bounds = |bound| Arc::new([(); SORTS].map(|()| Arc::new(Semaphore::new(bound))));
         Self {
             table: Table::with(earlier),
             pool: Pool::new(records),

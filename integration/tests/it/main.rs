@@ -96,7 +96,6 @@ fn main() -> ExitCode {
         families::tests(),
         as_kubelet::tests(),
         clock_steps::tests(),
-        api_debug::tests(),
         api_deletion::tests(),
         api_rights::tests(),
         api_faults::tests(),
@@ -153,5 +152,12 @@ fn main() -> ExitCode {
         systemd::tests(),
         soak::tests(),
     ];
-    suite::main(all.into_iter().flatten().chain(api_status::tests()).chain(server::tests()).collect())
+    suite::main(
+        all.into_iter()
+            .flatten()
+            .chain(api_status::tests())
+            .chain(api_debug::tests())
+            .chain(server::tests())
+            .collect(),
+    )
 }

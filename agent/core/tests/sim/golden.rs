@@ -86,6 +86,14 @@ impl Script {
         self.run.get_or_insert_with(Run::new)
     }
 
+    /// Adds an ephemeral container to a pod.
+    fn debug(&mut self, pod: &str, name: &str, target: Option<&str>) {
+        let run = self.run();
+        let mut changed = Pod::clone(&run.spec(pod).expect("a pod"));
+        pods::debug(&mut changed, name, target);
+        run.want(changed);
+    }
+
     fn command(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let rest = |from: usize| words[from..].join(" ");
@@ -103,12 +111,7 @@ impl Script {
                 self.names.insert(pod.uid.to_string(), format!("{name}'"));
                 self.run().replace(pod);
             }
-            ["debug", pod, name, target @ ..] => {
-                let run = self.run();
-                let mut changed = Pod::clone(&run.spec(pod).expect("a pod"));
-                pods::debug(&mut changed, name, target.first().copied());
-                run.want(changed);
-            }
+            ["debug", pod, name, target @ ..] => self.debug(pod, name, target.first().copied()),
             ["remove", name] => self.run().unwant(name),
             ["restart"] => self.run().restart(None),
             ["restart", "silent", pod] => {

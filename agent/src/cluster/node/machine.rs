@@ -33,10 +33,7 @@ pub(super) async fn read(capacity: &Quantities, allocatable: &Quantities, root: 
         machine_id: first(&MACHINE_ID),
         system_uuid: first(&SYSTEM_UUID),
         boot_id: first(&BOOT_ID),
-        kernel_version: uname().map_or_else(
-            |_unknown| "Unknown".to_owned(),
-            |name| name.release().to_string_lossy().into_owned(),
-        ),
+        kernel_version: kernel_version(),
         os_image: pretty_name(&first(&OS_RELEASE)),
         architecture: architecture().to_owned(),
         swap_bytes: swap_bytes(),
@@ -45,6 +42,16 @@ pub(super) async fn read(capacity: &Quantities, allocatable: &Quantities, root: 
         devices: devices(&checkpoint),
     });
     read.await.unwrap_or_default()
+}
+
+/// `machine-id`, `product_uuid`, `boot_id`, the release of the kernel and the name of the operating system.
+pub(crate) fn names() -> [String; 5] {
+    let [machine_id, system_uuid, boot_id] = [&MACHINE_ID[..], &SYSTEM_UUID, &BOOT_ID].map(first);
+    [machine_id, system_uuid, boot_id, kernel_version(), pretty_name(&first(&OS_RELEASE))]
+}
+
+fn kernel_version() -> String {
+    uname().map_or_else(|_unknown| "Unknown".to_owned(), |name| name.release().to_string_lossy().into_owned())
 }
 
 /// One that cannot be understood is one all the same, as to the kubelet.

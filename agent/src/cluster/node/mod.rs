@@ -28,6 +28,7 @@ use berth_core::{
 use tokio::sync::{mpsc, watch};
 
 pub(super) use self::keep::chance;
+pub(crate) use self::machine::names as machine_names;
 use self::{addresses::Addresses, csi_node::Initializer, keep::Keeper};
 pub use self::{notes::Notes, seen::NodeObject};
 use super::{Clients, Recorder};

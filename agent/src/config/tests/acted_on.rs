@@ -10,7 +10,7 @@ use crate::config::{BerthConfiguration, CniSection, Config, OciRuntime, RuntimeS
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 62] = [
+const SETTINGS: [(&str, &str); 64] = [
     ("address", "127.0.0.1"),
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("authentication", "{anonymous: {enabled: true}}"),
@@ -69,10 +69,12 @@ const SETTINGS: [(&str, &str); 62] = [
     ("staticPodPath", "/x"),
     ("streamingConnectionIdleTimeout", "1h"),
     ("syncFrequency", "10s"),
+    ("systemCgroups", "/system.slice"),
     ("systemReserved", "{cpu: 100m}"),
     ("tlsCipherSuites", "[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]"),
     ("tlsCurvePreferences", "[29]"),
     ("tlsMinVersion", "VersionTLS13"),
+    ("volumeStatsAggPeriod", "5m"),
 ];
 
 /// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one, and `runOnce` is

@@ -11,4 +11,4 @@ pub(super) mod work;
 
 use super::{cgroups, failure, host};
 
-pub(crate) use work::{changeable, manifests};
+pub(crate) use work::{changeable, manifests, measured};

@@ -23,6 +23,7 @@ use super::{
 use crate::{
     causes::with_causes,
     source::file::Found,
+    usage::{Measured, Tree},
     volumes::ContentFile,
     workers::{Job, Load, Sort, WorkError, Workers},
 };
@@ -95,6 +96,8 @@ pub(in crate::effects) enum Work {
     Changeable(Vec<PathBuf>),
     /// Reads manifests. Answer: `Manifests`.
     Manifests(PathBuf),
+    /// Measures trees. Answer: `Measured`.
+    Measure(Vec<Tree>),
 }
 
 /// What it brought.
@@ -114,6 +117,8 @@ pub(in crate::effects) enum Answer {
     Manifests(Found),
     /// Which of what was asked for is missing, by its place in the request.
     Missing(Vec<usize>),
+    /// What each tree uses, in the order of the request.
+    Measured(Vec<Option<Measured>>),
 }
 
 /// A failure, as a worker tells it.
@@ -158,6 +163,19 @@ pub(crate) async fn manifests(workers: &Workers, path: &Path) -> Result<Found, S
     let job = Job { pod: "", what: "manifests", path: &shown, sort: Sort::Own, within: PATH };
     match ask(workers, job, &Work::Manifests(path.to_owned())).await.map_err(|failure| failure.message)? {
         Ok(Answer::Manifests(found)) => Ok(found),
+        Ok(_) => Err("a worker process gave another answer".to_owned()),
+        Err(Refused { message, .. }) => Err(message),
+    }
+}
+
+/// Has a worker measure trees. A failure in words.
+pub(crate) async fn measured(
+    workers: &Workers,
+    job: Job<'_>,
+    trees: Vec<Tree>,
+) -> Result<Vec<Option<Measured>>, String> {
+    match ask(workers, job, &Work::Measure(trees)).await.map_err(|failure| failure.message)? {
+        Ok(Answer::Measured(found)) => Ok(found),
         Ok(_) => Err("a worker process gave another answer".to_owned()),
         Err(Refused { message, .. }) => Err(message),
     }

@@ -76,7 +76,8 @@ pub(in crate::effects) async fn container(
         | Answer::Accounts { .. }
         | Answer::TerminationMessage(_)
         | Answer::Manifests(_)
-        | Answer::Missing(_) => Err(unknown(format!("{what}: an answer to another request"))),
+        | Answer::Missing(_)
+        | Answer::Measured(_) => Err(unknown(format!("{what}: an answer to another request"))),
     }
 }
 

@@ -3,8 +3,11 @@
 mod container_logs;
 mod health;
 mod metrics;
+mod metrics_cadvisor;
+mod metrics_resource;
 mod node_logs;
 mod pods;
+mod summary;
 
 use std::sync::Arc;
 
@@ -39,6 +42,9 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
             let (parts, _nothing) = request.into_parts();
             served.node_logs().answer(&path, &parts).await
         }
+        Endpoint::Summary => summary::answer(served, request.uri().query().unwrap_or_default()).await,
+        Endpoint::MetricsOfCgroups => metrics_cadvisor::answer(served).await,
+        Endpoint::MetricsOfResources => metrics_resource::answer(served).await,
         _ => error(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }

@@ -96,7 +96,7 @@ impl Node {
             start_time: None,
             qos: QosClass::BestEffort,
             init_containers: Vec::new(),
-        ephemeral_containers: Vec::new(),
+            ephemeral_containers: Vec::new(),
             containers: vec![status],
         };
         self.view.publish(Published {

@@ -1,0 +1,185 @@
+//! Statistics of the node and its pods, straight from the kernel's files.
+//!
+//! ```text
+//!   a request ─▶ newest reading, at most 10 s old ─▶ berth_core::stats ─▶ JSON, texts
+//!                    │ else: one thread reads cgroups, /proc and namespaces; requests at once share it
+//!   walk, every volumeStatsAggPeriod ─▶ workers measure trees and file systems ─┘
+//! ```
+//!
+//! No process is forked and nobody is asked for a container: containerd says once where its layers are, and every few minutes
+//! how large new ones are. What is on disks is measured by workers, so what hangs there holds up nobody.
+
+mod cgroupfs;
+mod containerd;
+mod measure;
+mod network;
+mod proc;
+mod reading;
+mod walk;
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use berth_core::{
+    config::CgroupVersion,
+    stats::{self, Collected, DiskUsage, Machine, Subjects, SystemContainers, summary::Summary},
+    time::Mono,
+};
+use jiff::Timestamp;
+use tokio::sync::{OnceCell, Semaphore};
+
+use self::{cgroupfs::Hierarchy, reading::Reader};
+use crate::{clock, effects::Host, one_thread::OneThread, view::View};
+
+/// How old a reading may be: cAdvisor's interval within the kubelet (`defaultHousekeepingInterval`).
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long a reading may take. Files of the kernel do not wait for a disk, but the machine may be busy.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why there are no statistics.
+#[derive(Debug, thiserror::Error)]
+pub enum StatsError {
+    /// The thread that reads has not come back.
+    #[error("read cgroups and /proc: no answer within {} s, the machine is very busy", READ_WITHIN.as_secs())]
+    Unanswered,
+    /// The root of the hierarchy is not there.
+    #[error("read the root cgroup: it is not at {0}")]
+    NoRoot(&'static str),
+}
+
+/// The statistics. Clones share what was read.
+#[derive(Debug, Clone)]
+pub struct Stats(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    view: View,
+    host: Arc<Host>,
+    hierarchy: Hierarchy,
+    thread: OneThread,
+    /// The last reading, and when it was begun.
+    last: Mutex<Option<(Mono, Arc<Collected>)>>,
+    disks: Mutex<DiskUsage>,
+    /// One request at a time has the node measured; those behind it find what it found.
+    node_turn: Semaphore,
+    /// Where containerd has its layers, where it says so.
+    layers_dir: OnceCell<Option<String>>,
+    /// What the machine is, read once.
+    machine: OnceLock<Machine>,
+    began: Timestamp,
+    own_cgroup: Option<String>,
+}
+
+impl Stats {
+    /// Statistics of the pods of a view. Nothing is read yet.
+    #[must_use]
+    pub fn new(view: View, host: Arc<Host>) -> Self {
+        let version = host.config.node.cgroups.version;
+        let own = proc::text(Path::new("/proc/self/cgroup"));
+        let own = own.and_then(|text| stats::own_cgroup(&text, version == CgroupVersion::V2));
+        Self(Arc::new(Inner {
+            view,
+            host,
+            hierarchy: Hierarchy::of(version),
+            thread: OneThread::default(),
+            last: Mutex::default(),
+            disks: Mutex::default(),
+            node_turn: Semaphore::new(1),
+            layers_dir: OnceCell::default(),
+            machine: OnceLock::default(),
+            began: Timestamp::now(),
+            own_cgroup: own,
+        }))
+    }
+
+    /// What `/stats/summary` says: everything, or processors, memory and swap alone.
+    ///
+    /// # Errors
+    /// See [`StatsError`].
+    pub async fn summary(&self, only_cpu_and_memory: bool) -> Result<Summary, StatsError> {
+        let read = self.collected().await?;
+        let summary = if only_cpu_and_memory {
+            stats::cpu_and_memory(&read)
+        } else {
+            self.measure_node_if_due().await;
+            stats::summary(&read, &self.disks())
+        };
+        summary.ok_or(StatsError::NoRoot(cgroupfs::ROOT))
+    }
+
+    /// The text of `/metrics/resource`. A failure is a metric of it.
+    pub async fn resource_metrics(&self) -> String {
+        let summary = self.summary(true).await;
+        if let Err(error) = &summary {
+            tracing::warn!(error = crate::causes::with_causes(error), "statistics cannot be read");
+        }
+        stats::resource_metrics(summary.ok().as_ref())
+    }
+
+    /// The text of `/metrics/cadvisor`. A failure is a metric of it.
+    pub async fn cgroup_metrics(&self) -> String {
+        let read = self.collected().await;
+        if let Err(error) = &read {
+            tracing::warn!(error = crate::causes::with_causes(error), "statistics cannot be read");
+        }
+        self.measure_node_if_due().await;
+        stats::cgroup_metrics(read.ok().as_deref(), &self.disks())
+    }
+
+    /// The newest reading, made anew when it is older than [`INTERVAL`].
+    async fn collected(&self) -> Result<Arc<Collected>, StatsError> {
+        let stats = self.clone();
+        let read = self.0.thread.run(READ_WITHIN, move || stats.read_if_due()).await;
+        read.map_err(|_unanswered| StatsError::Unanswered)
+    }
+
+    /// In the thread that reads: one request after another comes here, so that the next finds what the one before has read.
+    fn read_if_due(&self) -> Arc<Collected> {
+        let now = clock::mono();
+        let last = self.last().clone();
+        if let Some((at, read)) = &last
+            && now.since(*at) < INTERVAL
+        {
+            return Arc::clone(read);
+        }
+        let before = last.map(|(_, read)| read);
+        let reader = Reader { hierarchy: &self.0.hierarchy, before: before.as_deref() };
+        let facts = reading::Facts {
+            name: self.0.host.config.node.name.clone(),
+            began: self.0.began,
+            machine: self.0.machine.get_or_init(proc::machine).clone(),
+        };
+        let read = Arc::new(reader.read(self.subjects(), facts));
+        *self.last() = Some((now, Arc::clone(&read)));
+        read
+    }
+
+    /// What there is to count now.
+    fn subjects(&self) -> Subjects {
+        let config = &self.0.host.config;
+        let cgroups = &config.node.cgroups;
+        let system = SystemContainers {
+            kubelet: self.0.own_cgroup.clone(),
+            runtime: config.stats.runtime_cgroup.clone(),
+            misc: config.stats.system_cgroup.clone(),
+            pods: Some(berth_core::cgroup::names::kubepods(cgroups)),
+        };
+        let pods = self.0.view.pods();
+        let all = pods.iter().map(|view| (&*view.pod, &*view.status, view.sandbox.as_ref()));
+        Subjects::of(cgroups, system, all)
+    }
+
+    fn disks(&self) -> MutexGuard<'_, DiskUsage> {
+        // Nobody leaves a half-made value behind.
+        self.0.disks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Mono, Arc<Collected>)>> {
+        // As of the disks.
+        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
