@@ -3,7 +3,6 @@
 mod joining;
 mod reset;
 mod tasks;
-pub(crate) mod threads;
 
 use std::{
     collections::BTreeSet, fs::Permissions, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc,
@@ -49,6 +48,7 @@ use crate::{
     registry_accounts::NodeAccounts,
     runtime::{self, GroupedTasks, ObservedNode, Shims, probe},
     store::{EndedPods, Store},
+    threads,
     view::View,
     workers::{Sort, Workers},
 };

@@ -47,6 +47,7 @@ pub mod source;
 pub mod stats;
 pub mod store;
 mod sys;
+mod threads;
 mod usage;
 pub mod view;
 pub mod volumes;

@@ -59,6 +59,12 @@ impl ClientCa {
         (Self(receiver), async move { follow(&file, &sender).await })
     }
 
+    /// Those of a text, for good.
+    #[cfg(test)]
+    pub(super) fn fixed(pem: &str) -> Self {
+        Self(watch::channel(Some(verifier(pem).unwrap())).1)
+    }
+
     /// Judges a certificate with those between it and its authority, as of now.
     pub(super) fn credential(&self, chain: &[CertificateDer<'static>]) -> Credential {
         let Some((leaf, between)) = chain.split_first() else { return Credential::Absent };

@@ -1,7 +1,12 @@
 //! A request, from its head to its answer: what it means, who asks, whether they may, what is answered. Source: `InstallAuthFilter` of
 //! `pkg/kubelet/server/server.go`.
 
-use std::sync::Mutex;
+use std::{
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use berth_core::{
     server::{Endpoint, RequestKind, Route, Verdict, forbidden, questions, route, undecided},
@@ -10,22 +15,25 @@ use berth_core::{
 };
 use http::{HeaderMap, Method, Request, StatusCode, Version, header};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use tower::BoxError;
 use tracing::Instrument as _;
 
 use super::{
-    Response,
+    Body, Response,
     answer::text,
     authenticate::Authenticator,
     authorize::Authorizer,
     connection::{Peer, Port},
+    connections::Busy,
+    requests::UnderWay,
 };
 use crate::{causes::with_causes, clock};
 
 /// Bytes of a body. No endpoint reads one; the API server passes on what somebody sends along.
 const BODY_MAX: u64 = 64 << 10;
 /// Between two lines about requests that were refused.
-const TOLD_EACH: std::time::Duration = std::time::Duration::from_secs(10);
+const TOLD_EACH: Duration = Duration::from_secs(10);
 /// Bytes of a path or a name that are logged.
 const LOGGED_MAX: usize = 256;
 
@@ -54,15 +62,33 @@ pub(super) async fn answer<A: Answers>(port: &Port<A>, peer: &Peer, request: Req
         busy.stays();
         return response;
     }
-    // They are under way until the last of the body was sent, or nobody wants it any more.
-    response.map(|body| {
-        let held = (busy, under_way);
-        body.map_frame(move |frame| {
-            let _held = &held;
-            frame
-        })
-        .boxed_unsync()
-    })
+    response.map(|body| Held { body, _under_way: (busy, under_way) }.boxed_unsync())
+}
+
+/// A body that is under way until the last of it was sent, or nobody wants it any more.
+struct Held {
+    body: Body,
+    _under_way: (Busy, UnderWay),
+}
+
+impl hyper::body::Body for Held {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<Incoming>) -> Response {
@@ -152,7 +178,7 @@ impl Refusals {
 
     /// How many there were since it was told last, when it is to be told again.
     fn is_due(&self, now: Mono) -> Option<u64> {
-        let mut untold = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut untold = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         untold.count += 1;
         if now < untold.next {
             return None;
@@ -164,8 +190,6 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::{super::answer::of, *};
 
     #[test]

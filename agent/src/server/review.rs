@@ -179,7 +179,10 @@ impl Reviewer {
             let mut pause = self.again_after;
             let mut tries = 1;
             loop {
-                tokio::time::sleep(self.places.wait()).await;
+                let wait = self.places.wait();
+                if !wait.is_zero() {
+                    tokio::time::sleep(wait).await;
+                }
                 let api: Api<R> = Api::all(self.clients.get());
                 match within(WITHIN, api.create(&PostParams::default(), review)).await {
                     Ok(reviewed) => return Ok(reviewed),
@@ -244,5 +247,31 @@ where
             sender.send_replace(Some(answer));
         });
         receiver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_asks_the_same_waits_for_the_same_answer() {
+        let (flights, main) = (Arc::new(Flights::default()), Handle::current());
+        let (answer, answered) = oneshot::channel();
+        let mut first = Box::pin(flights.join(1, &main, async { answered.await.unwrap() }));
+        assert_eq!(first.as_mut().now_or_never(), None);
+        let other = |key, answer: &'static str| flights.join(key, &main, std::future::ready(answer));
+        let mut second = Box::pin(other(1, "asked twice"));
+        assert_eq!(second.as_mut().now_or_never(), None);
+        assert_eq!(other(2, "another").await, Some("another"));
+        // Who asked first may have gone.
+        drop(first);
+        answer.send("once").unwrap();
+        assert_eq!(second.await, Some("once"));
+        assert_eq!(other(1, "anew").await, Some("anew"));
+        assert!(flights.0.lock().unwrap().is_empty());
     }
 }

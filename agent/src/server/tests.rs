@@ -1,1 +1,9 @@
-//! The server as a whole.
+//! The server over real connections, with an API server that answers as a real one.
+
+mod access;
+mod api;
+mod bounds;
+mod client;
+pub(super) mod pki;
+mod presented;
+mod world;

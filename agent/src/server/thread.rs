@@ -22,9 +22,9 @@ use super::{
     tls::{self, Presenting},
 };
 use crate::{
-    app::threads,
     causes::with_causes,
     config::{AuthorizationSettings, ServerSettings},
+    threads,
 };
 
 /// Threads for blocking calls at most: for files of logs, and lists that take long to write.

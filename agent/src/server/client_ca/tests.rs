@@ -1,1 +1,93 @@
+use std::fs;
 
+use rcgen::{DnType, DnValue, ExtendedKeyUsagePurpose};
+use tempfile::TempDir;
+
+use super::{
+    super::tests::pki::{Authority, Identity, Wanted},
+    *,
+};
+
+fn user(credential: Credential) -> (String, Vec<String>) {
+    match credential {
+        Credential::Proven(user) => (user.name, user.groups),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_certificate_of_the_authority_says_who_somebody_is() {
+    let authority = Authority::new();
+    let ca = ClientCa::fixed(&format!("# one of\n{}{}", Authority::new().pem, authority.pem));
+    let Identity { chain, .. } = authority.client("me");
+    assert_eq!(user(ca.credential(&chain)), ("me".to_owned(), vec!["testers".to_owned()]));
+    assert_eq!(ca.credential(&[]), Credential::Absent);
+    assert_eq!(ClientCa::fixed(&Authority::new().pem).credential(&chain), Credential::Refused);
+}
+
+#[test]
+fn what_does_not_hold_for_a_client_is_refused() {
+    let authority = Authority::new();
+    let ca = ClientCa::fixed(&authority.pem);
+    let names = [(DnType::CommonName, "me")];
+    use ExtendedKeyUsagePurpose::{ClientAuth, CodeSigning, ServerAuth};
+    for (years, usages, holds) in [
+        ((2020, 2999), &[ClientAuth][..], true),
+        ((2020, 2999), &[ServerAuth, ClientAuth], true),
+        // It says nothing of what it is for.
+        ((2020, 2999), &[], true),
+        ((2020, 2999), &[ServerAuth], false),
+        ((2020, 2999), &[CodeSigning], false),
+        ((2000, 2001), &[ClientAuth], false),
+        ((2990, 2999), &[ClientAuth], false),
+    ] {
+        let Identity { chain, .. } = authority.sign(&Wanted { names: &names, years, usages });
+        let credential = ca.credential(&chain);
+        assert_eq!(matches!(credential, Credential::Proven(_)), holds, "{years:?} {usages:?}");
+        assert!(holds || credential == Credential::Refused);
+    }
+}
+
+#[test]
+fn texts_that_are_no_utf_8_name_nobody() {
+    let params = |value: DnValue| {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, value);
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    };
+    let printable = DnValue::PrintableString("system:admin".replace(':', "-").as_str().try_into().unwrap());
+    assert_eq!(names(&params(printable)).unwrap().common_names, ["system-admin"]);
+    assert_eq!(names(&params(DnValue::Utf8String("é".to_owned()))).unwrap().common_names, ["é"]);
+    let wide = DnValue::BmpString(rcgen::string::BmpString::try_from("admin").unwrap());
+    assert_eq!(names(&params(wide)), None);
+    for broken in [&b""[..], b"x", &[0x30, 0x80]] {
+        assert_eq!(names(broken), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_followed_and_what_cannot_be_used_leaves_what_was() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("ca.crt");
+    let (first, second) = (Authority::new(), Authority::new());
+    let (ca, following) = ClientCa::of(&file);
+    let chains = [first.client("me").chain, second.client("me").chain];
+    let holds = || chains.each_ref().map(|chain| matches!(ca.credential(chain), Credential::Proven(_)));
+    assert_eq!(holds(), [false, false]);
+    let mut seen = ca.0.clone();
+    tokio::spawn(following);
+    fs::write(&file, &first.pem).unwrap();
+    seen.changed().await.unwrap();
+    assert_eq!(holds(), [true, false]);
+    for broken in ["", "x", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        fs::write(&file, broken).unwrap();
+        tokio::time::sleep(EVERY * 2).await;
+        assert_eq!(holds(), [true, false], "{broken}");
+    }
+    fs::remove_file(&file).unwrap();
+    tokio::time::sleep(EVERY * 2).await;
+    assert_eq!(holds(), [true, false]);
+    fs::write(&file, &second.pem).unwrap();
+    seen.changed().await.unwrap();
+    assert_eq!(holds(), [false, true]);
+}

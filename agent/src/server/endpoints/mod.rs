@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use self::{container_logs::ContainerLogs, node_logs::NodeLogs};
 use super::{
     Response, Served,
-    answer::{error, of},
+    answer::{error, json, of},
 };
 use crate::program::Program;
 

@@ -13,11 +13,11 @@ use std::{
 use tokio::runtime::{Builder, Runtime};
 
 /// What those of the agent's own runtime are named.
-pub(super) const NAME: &str = "blocking";
+pub(crate) const NAME: &str = "blocking";
 
 /// So many of them at most: more than the lanes let in together, so that no call ever waits for a thread that is stuck in another
 /// lane. Each is made when it is needed.
-pub(super) const MAX: usize = 512;
+pub(crate) const MAX: usize = 512;
 
 /// How long a thread is kept beyond its last call. Calls go to idle threads in turn: the longer it is, the fewer calls keep
 /// all threads that the busiest moment has made.
