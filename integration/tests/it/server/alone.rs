@@ -139,8 +139,10 @@ pub(super) fn all() -> Result<()> {
     let main = shell("main", &format!("echo well; {FOR_EVER}"), json!({}));
     alone.run("web", &pod("web", json!({ "containers": [main] })))?;
     let (client, name) = (&alone.client, alone.pod("web"));
-    let answer = client.get(&format!("/containerLogs/default/{name}/main"))?;
-    same("the log", (answer.status, answer.text().as_str()), (200, "well\n"))?;
+    eventually("the log", &(200, "well\n".to_owned()), || {
+        let answer = client.get(&format!("/containerLogs/default/{name}/main"))?;
+        Ok((answer.status, answer.text()))
+    })?;
     let answer = client.get(&format!("/containerLogs/default/{name}/main?timestamps=true&tailLines=1"))?;
     ensure!(answer.text().ends_with(" well\n") && answer.text().len() > 30, "{:?}", answer.text());
     for (path, wanted) in [

@@ -18,7 +18,8 @@ const CONTENT: u32 = 1 << 18;
 
 pub(super) fn plain(served: &Served, protocol: Protocol) -> Result<()> {
     let run = |script: &str| {
-        let mut command = protocol.kubectl(served, &["exec", TARGET, "--", "sh", "-c", script])?;
+        let mut command =
+            protocol.kubectl(served, &["exec", TARGET, "-c", "main", "--", "sh", "-c", script])?;
         with_input(&mut command, b"")
     };
     let done = run("echo out; echo err >&2; exit 42")?;
@@ -28,17 +29,21 @@ pub(super) fn plain(served: &Served, protocol: Protocol) -> Result<()> {
     same("output", text(&done.stdout).as_str(), "out\n")?;
     same("the other output", said.as_str(), "err\ncommand terminated with exit code 42\n")?;
     same("code of one that is killed", run("kill -9 $$")?.status.code(), Some(137))?;
-    let mut absent = protocol.kubectl(served, &["exec", TARGET, "--", "/no/such/program"])?;
+    let mut absent = protocol.kubectl(served, &["exec", TARGET, "-c", "main", "--", "/no/such/program"])?;
     let done = with_input(&mut absent, b"")?;
     let said = text(&done.stderr);
     ensure!(!done.status.success() && said.contains("/no/such/program"), "{}: {said}", done.status);
 
     // A megabyte in and out again; that it ends says that the end of the input was told.
     let content: Vec<u8> = (0..CONTENT).flat_map(u32::to_le_bytes).collect();
-    let back = output(&mut protocol.kubectl(served, &["exec", "-i", TARGET, "--", "cat"])?, &content)?;
+    let back =
+        output(&mut protocol.kubectl(served, &["exec", "-i", TARGET, "-c", "main", "--", "cat"])?, &content)?;
     ensure!(back == content, "{} bytes came back of {}", back.len(), content.len());
     // Whoever does not want input has none.
-    let none = output(&mut protocol.kubectl(served, &["exec", TARGET, "--", "wc", "-c"])?, b"something")?;
+    let none = output(
+        &mut protocol.kubectl(served, &["exec", TARGET, "-c", "main", "--", "wc", "-c"])?,
+        b"something",
+    )?;
     same("input that nobody asked for", text(&none).trim(), "0")
 }
 
@@ -48,7 +53,10 @@ pub(super) fn terminal(served: &Served, protocol: Protocol) -> Result<()> {
     let name = name.to_str().context("a terminal without a name")?.to_owned();
     // A terminal that nobody has open any more hangs up.
     let resized = pty.slave.try_clone()?;
-    let mut child = in_terminal(&protocol.kubectl(served, &["exec", "-it", TARGET, "--", "sh"])?, pty.slave)?;
+    let mut child = in_terminal(
+        &protocol.kubectl(served, &["exec", "-it", TARGET, "-c", "main", "--", "sh"])?,
+        pty.slave,
+    )?;
     let mut master = File::from(pty.master);
     master.write_all(b"stty size; echo first $((6*7))\n")?;
     let said = read_until(&mut master, "\r\nfirst 42\r\n")?;

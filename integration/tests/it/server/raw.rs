@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::kubectl::TARGET;
 use super::{PORT, Served};
+use crate::kit::eventually;
 use crate::suite::same;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -33,6 +34,10 @@ const ENDPOINTS: [(&str, &str, &str); 15] = [
 
 pub(super) fn all(served: &Served) -> Result<()> {
     let mut failed = Vec::new();
+    // A kubelet looks at what runs once in a while.
+    eventually("the target among what runs", &true, || {
+        Ok(served.asked("runningpods/")?.text().contains("\"target\""))
+    })?;
     for (path, kind, says) in ENDPOINTS {
         if let Err(failure) = served.asked(path).and_then(|answer| is_as_wanted(&answer, kind, says)) {
             failed.push(format!("{path}: {failure:#}"));
