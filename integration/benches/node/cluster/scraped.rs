@@ -1,7 +1,6 @@
 //! What it costs a node to be asked for metrics: metrics-server and Prometheus ask both nodes every 15 s, as they do in most clusters.
 
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
