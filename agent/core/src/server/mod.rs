@@ -15,6 +15,7 @@ mod places;
 pub mod query;
 mod request;
 mod route;
+pub mod streaming;
 
 pub use access::{Attributes, Reviewed, Verdict, forbidden, questions, undecided};
 pub use cache::Cache;
@@ -22,5 +23,6 @@ pub use endpoint::{ContainerPath, Endpoint, HealthCheck, PodPath};
 pub use health::{Check, all_checks, one_check};
 pub use identity::{CertificateNames, Credential, User, bearer, of_certificate, recognize};
 pub use places::{Entry, Place, Places};
+pub use query::Query;
 pub use request::{RequestKind, ServerType};
 pub use route::{Debugging, Refusal, Route, route};

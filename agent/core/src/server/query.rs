@@ -28,6 +28,11 @@ impl Query {
     pub fn first(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
+
+    /// All of it.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
 }
 
 /// A time as Go reads it by `time.RFC3339`, with or without a fraction.

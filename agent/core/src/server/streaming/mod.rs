@@ -1,0 +1,12 @@
+//! Sessions with a process or a port of a pod, as far as the node decides: what of a pod is meant, and what a request must be
+//! that becomes one. Their protocols are in `berth-stream`.
+//!
+//! Source: `pkg/kubelet/server/server.go`.
+
+mod refusal;
+mod target;
+mod upgrade;
+
+pub use refusal::Refusal;
+pub use target::{Asked, container_id, has_sandbox, meant_pod};
+pub use upgrade::{Upgrade, UpgradeRequest};
