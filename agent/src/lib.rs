@@ -35,6 +35,7 @@ mod own_log;
 #[cfg(test)]
 mod own_mounts;
 mod percent;
+mod pod_port;
 pub mod pod_status;
 mod processes;
 mod program;

@@ -12,10 +12,10 @@ use jiff::Timestamp;
 
 use super::{
     ask::{self, Failure, PodName},
-    check, check_manifests, exec, inspect, logs,
+    attach, check, check_manifests, exec, inspect, logs,
     output::{TextOrJson, harmless, put, put_json},
     pods::{self, Columns},
-    run, terminal,
+    port_forward, run, terminal,
 };
 use crate::{
     config::{KubeletFlags, Settings},
@@ -26,7 +26,7 @@ use crate::{
 const KUBERNETES: &str = "Kubernetes v1.36.3";
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 the command line or the configuration is wrong, \
-3 the agent is not running, 4 no such pod, container or log. `exec` ends with the exit code of its process.";
+3 the agent is not running, 4 no such pod, container or log. `exec` and `attach` end with the exit code of the process.";
 
 /// Kubernetes node agent
 #[derive(Debug, Parser)]
@@ -96,6 +96,20 @@ enum Command {
         agent: Agent,
         #[command(flatten)]
         options: exec::Options,
+    },
+    /// Share the streams of a container's own process
+    Attach {
+        #[command(flatten)]
+        agent: Agent,
+        #[command(flatten)]
+        options: attach::Options,
+    },
+    /// Make ports of this machine lead to ports of a pod
+    PortForward {
+        #[command(flatten)]
+        agent: Agent,
+        #[command(flatten)]
+        options: port_forward::Options,
     },
     /// Write a completion script for a shell
     Completions {
@@ -211,6 +225,8 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Logs { agent, options } => block_on(logs::run(&agent.socket, &options))?,
         Command::Exec { agent, options } => return block_on(exec::run(&agent.socket, &options)),
+        Command::Attach { agent, options } => return block_on(attach::run(&agent.socket, &options)),
+        Command::PortForward { agent, options } => block_on(port_forward::run(&agent.socket, &options))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -73,9 +73,11 @@ impl From<Answer> for Failure {
                 Self::NotFound(format!("{message}; `berth pods` shows what is there"))
             }
             Answer::Failed { message } => Self::Failed(message),
-            Answer::Pods(_) | Answer::Pod(_) | Answer::Exited { .. } => Self::Failed(
-                "the agent answered something else than was asked: are both of one version?".to_owned(),
-            ),
+            Answer::Pods(_) | Answer::Pod(_) | Answer::Exited { .. } | Answer::Left | Answer::Forwarded => {
+                Self::Failed(
+                    "the agent answered something else than was asked: are both of one version?".to_owned(),
+                )
+            }
         }
     }
 }

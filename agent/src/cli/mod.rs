@@ -1,11 +1,12 @@
 //! The command line. Called as `kubelet` it is `berth run` with the kubelet's flags.
 //!
 //! Exit codes: 0 done; 1 failed; 2 the command line or the configuration is wrong; 3 the agent is not running; 4 no such pod,
-//! container or log. `exec` ends with the exit code of its process.
+//! container or log. `exec` and `attach` end with the exit code of the process.
 
 mod age;
 mod args;
 mod ask;
+mod attach;
 mod check;
 mod check_manifests;
 mod exec;
@@ -13,7 +14,9 @@ mod inspect;
 mod logs;
 mod output;
 mod pods;
+mod port_forward;
 mod run;
+mod streams;
 mod summary;
 mod terminal;
 

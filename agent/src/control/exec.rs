@@ -1,97 +1,113 @@
 //! A process in a container: the client's streams on one side, the shim's on the other.
 
-use std::time::Duration;
-
 use berth_core::{
-    id::{ContainerId, PodName},
-    oci::{ConfigError, ExecTerminal, exec_process},
+    id::{ContainerId, ContainerName, PodName, SandboxId},
+    spec::{Stdin, Stdio},
     status::{ContainerState, ContainerStatus},
 };
 use berth_proto::{
-    EXEC_BY_COMMAND,
     client::{AttachReceiver, AttachSender},
-    shim::{AttachInput, ExecStart, Resize, attach_input, attach_output},
+    shim::{AttachInput, AttachStart, Resize, attach_input, attach_output},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::UnixStream,
-    time::timeout,
 };
 
 use super::{
-    protocol::{Answer, ExecRequest, Frame, FrameError, FrameKind, PIECE_MAX, Size},
-    server::{Runtime, Service},
+    protocol::{Answer, AttachRequest, ExecRequest, Frame, FrameError, FrameKind, PIECE_MAX, Size},
+    server::Service,
 };
-use crate::{causes::with_causes, view::PodView};
-
-/// How long containerd may take to tell the spec of a container: who asks holds a place of the socket.
-const SPEC_WITHIN: Duration = Duration::from_secs(10);
+use crate::{
+    causes::with_causes,
+    runtime::{Exec, Specs},
+    view::PodView,
+};
 
 /// Runs the process and passes its streams on until it ends. The answer is its exit code, or why there is none. A client
 /// that goes takes both halves of the process's streams along, which ends it.
-pub(super) async fn run<R: Runtime>(
+pub(super) async fn run<R: Specs>(
     stream: &mut UnixStream,
     service: &Service<R>,
     request: &ExecRequest,
 ) -> Result<Answer, FrameError> {
-    let (sender, receiver) = match start(service, request).await {
-        Ok(streams) => streams,
+    let found = find(service, &request.namespace, &request.name, request.container.as_deref());
+    let (_, sandbox, container) = match found {
+        Ok(found) => found,
         Err(answer) => return Ok(answer),
     };
-    let (mut reader, mut writer) = stream.split();
-    // The input's end is not the end of the process; only a lost client or process ends both.
-    tokio::select! {
-        answer = output(receiver, &mut writer) => answer,
-        Err(error) = input(&mut reader, sender) => Err(error),
+    let exec =
+        Exec { sandbox, container, command: request.command.clone(), stdin: request.stdin, tty: request.tty };
+    match exec.start(&service.shims, &service.runtime).await {
+        Ok(streams) => pass(stream, streams, AtInputEnd::Closes).await,
+        Err(error) => Ok(Answer::Failed { message: format!("failed to {}", with_causes(&error)) }),
     }
 }
 
-async fn start<R: Runtime>(
+/// Passes the streams of a container's own process on, until it ends or is left. The answer is its exit code.
+pub(super) async fn attach<R: Specs>(
+    stream: &mut UnixStream,
     service: &Service<R>,
-    request: &ExecRequest,
-) -> Result<(AttachSender, AttachReceiver), Answer> {
-    let name = PodName { namespace: request.namespace.clone(), name: request.name.clone() };
+    request: &AttachRequest,
+) -> Result<Answer, FrameError> {
+    let found = find(service, &request.namespace, &request.name, request.container.as_deref());
+    let (stdio, sandbox, container) = match found {
+        Ok(found) => found,
+        Err(answer) => return Ok(answer),
+    };
+    let start = AttachStart {
+        container_id: container.to_string(),
+        stdin: request.stdin && stdio.stdin != Stdin::Closed,
+        stdout: true,
+        stderr: !stdio.tty,
+    };
+    let at_end =
+        if stdio.stdin == Stdin::Once && !stdio.tty { AtInputEnd::Closes } else { AtInputEnd::Leaves };
+    match service.shims.attach(&sandbox, start).await {
+        Ok(streams) => pass(stream, streams, at_end).await,
+        Err(error) => Ok(failed("attach to the container", &with_causes(&error))),
+    }
+}
+
+/// What the end of the client's input means for the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AtInputEnd {
+    Closes,
+    Leaves,
+}
+
+async fn pass(
+    stream: &mut UnixStream,
+    (sender, receiver): (AttachSender, AttachReceiver),
+    at_end: AtInputEnd,
+) -> Result<Answer, FrameError> {
+    let (mut reader, mut writer) = stream.split();
+    tokio::select! {
+        answer = output(receiver, &mut writer) => answer,
+        left = input(&mut reader, sender, at_end) => left.map(|()| Answer::Left),
+    }
+}
+
+/// The container that is meant, when it runs: its streams, and where it is.
+fn find<R>(
+    service: &Service<R>,
+    namespace: &str,
+    name: &str,
+    container: Option<&str>,
+) -> Result<(Stdio, SandboxId, ContainerId), Answer> {
+    let name = PodName { namespace: namespace.to_owned(), name: name.to_owned() };
     let not_found = |message: String| Answer::NotFound { message };
     let view =
         service.view.pod(&name).ok_or_else(|| not_found(format!("pod `{name}` is not on this node")))?;
-    let id = running(&view, request.container.as_deref()).map_err(not_found)?;
-    let sandbox = view.sandbox.as_ref().ok_or_else(|| not_found(format!("pod `{name}` has no sandbox")))?;
-    if request.command.is_empty() {
-        return Err(failed("describe the process", &with_causes(&ConfigError::NoCommand)));
-    }
-    let container_id = id.as_str().to_owned();
-    let start = ExecStart { container_id, stdin: request.stdin, ..ExecStart::default() };
-    let protocol = service.shims.protocol(sandbox).await;
-    let protocol = protocol.map_err(|error| failed("ask the shim", &with_causes(&error)))?;
-    let start = if protocol >= EXEC_BY_COMMAND {
-        ExecStart { command: request.command.clone(), terminal: request.tty, ..start }
-    } else {
-        ExecStart { process: process(service, &id, request).await?, ..start }
-    };
-    service
-        .shims
-        .exec(sandbox, start)
-        .await
-        .map_err(|error| failed("start the process", &with_causes(&error)))
+    let (container, id) = running(&view, container).map_err(not_found)?;
+    let sandbox = view.sandbox.ok_or_else(|| not_found(format!("pod `{name}` has no sandbox")))?;
+    let own = view.pod.all_containers().find(|own| own.name == container);
+    let stdio = own.map_or(Stdio { stdin: Stdin::Closed, tty: false }, |own| own.stdio);
+    Ok((stdio, sandbox, id))
 }
 
-/// The process as JSON, for a shim that does not know how the container's own runs.
-async fn process<R: Runtime>(
-    service: &Service<R>,
-    id: &ContainerId,
-    request: &ExecRequest,
-) -> Result<Vec<u8>, Answer> {
-    let spec = timeout(SPEC_WITHIN, service.runtime.spec(id)).await;
-    let spec = spec.unwrap_or_else(|_elapsed| Err("containerd does not answer: see to it".to_owned()));
-    let spec = spec.map_err(|error| failed("read the spec of the container", &error))?;
-    let terminal = if request.tty { ExecTerminal::Own } else { ExecTerminal::None };
-    let describe = |why: &dyn std::error::Error| failed("describe the process", &with_causes(why));
-    let process = exec_process(&spec, &request.command, terminal).map_err(|error| describe(&error))?;
-    serde_json::to_vec(&process).map_err(|error| describe(&error))
-}
-
-/// The id of the container that is meant, when it runs.
-fn running(view: &PodView, container: Option<&str>) -> Result<ContainerId, String> {
+/// Name and id of the container that is meant, when it runs.
+fn running(view: &PodView, container: Option<&str>) -> Result<(ContainerName, ContainerId), String> {
     let status = &view.status;
     let first = view.pod.containers.first().map(|container| container.name.as_str());
     let wanted = container.or(first).unwrap_or_default();
@@ -104,7 +120,7 @@ fn running(view: &PodView, container: Option<&str>) -> Result<ContainerId, Strin
         ));
     };
     match (&found.state, &found.id) {
-        (ContainerState::Running { .. }, Some(id)) => Ok(id.clone()),
+        (ContainerState::Running { .. }, Some(id)) => Ok((found.name.clone(), id.clone())),
         _ => Err(format!(
             "container `{wanted}` of pod `{}` is not running: it is {}",
             view.pod.name,
@@ -149,16 +165,18 @@ async fn output(
     }
 }
 
-/// Passes input on; returns only when the client is gone or breaks the protocol.
+/// Passes input on. Returns when the process is left; it is an error when the client is gone or breaks the protocol.
 async fn input(
     reader: &mut (impl AsyncRead + Unpin),
     sender: AttachSender,
-) -> Result<std::convert::Infallible, FrameError> {
+    at_end: AtInputEnd,
+) -> Result<(), FrameError> {
     loop {
         let gone = || FrameError::Io(std::io::ErrorKind::BrokenPipe.into());
         let frame = Frame::read(reader, PIECE_MAX).await?.ok_or_else(gone)?;
         let what = match frame.kind {
             FrameKind::Stdin => attach_input::What::Stdin(frame.payload),
+            FrameKind::StdinEnd if at_end == AtInputEnd::Leaves => return Ok(()),
             FrameKind::StdinEnd => attach_input::What::CloseStdin(true),
             FrameKind::Resize => {
                 let Size { width, height } = frame.parse()?;

@@ -4,8 +4,8 @@
 //! One request per connection; see [`protocol`] for the frames.
 
 mod client;
-mod containerd;
 mod exec;
+mod forward;
 mod object;
 pub mod protocol;
 mod server;
@@ -13,7 +13,7 @@ mod stalled;
 
 pub use client::{Client, ClientError};
 pub use object::{EventObject, HangingObject, Overview, PodObject, StalledLogObject};
-pub use server::{Runtime, Service, listen, serve};
+pub use server::{Service, listen, serve};
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,10 @@
 //!   length u32 big-endian │ kind u8 │ payload (length bytes)
 //! ```
 //!
-//! A client sends one [`Frame`] of kind [`FrameKind::Message`] with an [`Envelope`]; the answer is one message. Only `exec` goes
+//! A client sends one [`Frame`] of kind [`FrameKind::Message`] with an [`Envelope`]; the answer is one message. `exec` and `attach` go
 //! on: standard input, its end and sizes of the terminal one way, standard output and error the other, until the
-//! message with the exit code. A frame beyond its bound, of an unknown kind or at the wrong time ends the connection.
+//! message with the exit code. After the answer to `portForward` the connection has no frames any more, but the bytes of the port.
+//! A frame beyond its bound, of an unknown kind or at the wrong time ends the connection.
 
 use std::io;
 
@@ -81,6 +82,31 @@ pub enum Request {
     },
     /// A process in a container, with its streams on this connection.
     Exec(ExecRequest),
+    /// The streams of a container's own process, on this connection.
+    Attach(AttachRequest),
+    /// A connection to a port of a pod, which becomes this one.
+    PortForward {
+        /// Namespace of the pod.
+        namespace: String,
+        /// Name of the pod.
+        name: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// A container to attach to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachRequest {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub name: String,
+    /// Container; the first when absent.
+    pub container: Option<String>,
+    /// Whether standard input follows.
+    pub stdin: bool,
 }
 
 /// A process to run.
@@ -109,7 +135,11 @@ pub enum Answer {
     Pods(Box<super::Overview>),
     /// To `pod`.
     Pod(Box<super::PodObject>),
-    /// The process of `exec` has ended.
+    /// The port is reached: what follows is its bytes.
+    Forwarded,
+    /// The container was left: the client's input has ended, and that of the container goes on.
+    Left,
+    /// The process of `exec`, or that of an attached container, has ended.
     Exited {
         /// Its exit code; 128 + signal after a signal.
         code: u32,

@@ -8,11 +8,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::{
-    config::Paths,
-    id::{ContainerId, PodName},
-};
-use oci_spec::runtime::Spec;
+use berth_core::{config::Paths, id::PodName};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::Semaphore,
@@ -21,12 +17,17 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    exec,
+    exec, forward,
     object::{Overview, PodObject},
     protocol::{Answer, Envelope, Frame, FrameError, FrameKind, PIECE_MAX, Request, VERSION},
     stalled,
 };
-use crate::{causes::with_causes, runtime::Shims, view::View, workers::Workers};
+use crate::{
+    causes::with_causes,
+    runtime::{Shims, Specs},
+    view::View,
+    workers::Workers,
+};
 
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 64;
@@ -36,12 +37,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a failed accept: out of descriptors is not mended by asking again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// What the control socket needs of the runtime.
-pub trait Runtime: Send + Sync + 'static {
-    /// The OCI spec that a container was created with.
-    fn spec(&self, id: &ContainerId) -> impl Future<Output = Result<Spec, String>> + Send;
-}
 
 /// What is served.
 #[derive(Debug)]
@@ -84,7 +79,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Answers until cancelled, then ends every connection.
-pub async fn serve<R: Runtime>(listener: UnixListener, service: Arc<Service<R>>, cancel: CancellationToken) {
+pub async fn serve<R: Specs>(listener: UnixListener, service: Arc<Service<R>>, cancel: CancellationToken) {
     let (slots, tasks) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), TaskTracker::new());
     let accepting = async {
         loop {
@@ -117,7 +112,7 @@ pub async fn serve<R: Runtime>(listener: UnixListener, service: Arc<Service<R>>,
     tasks.wait().await;
 }
 
-async fn connection<R: Runtime>(mut stream: UnixStream, service: &Service<R>) -> Result<(), FrameError> {
+async fn connection<R: Specs>(mut stream: UnixStream, service: &Service<R>) -> Result<(), FrameError> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != nix::unistd::geteuid().as_raw() {
         tracing::warn!(uid = peer, "control connection of a user who may not");
@@ -156,6 +151,11 @@ async fn connection<R: Runtime>(mut stream: UnixStream, service: &Service<R>) ->
             }
         }
         Request::Exec(request) => exec::run(&mut stream, service, &request).await?,
+        Request::Attach(request) => exec::attach(&mut stream, service, &request).await?,
+        Request::PortForward { namespace, name, port } => {
+            let pod = service.view.pod(&PodName { namespace, name: name.clone() });
+            return forward::run(stream, pod, &name, port).await;
+        }
     };
     Frame::message(&answer)?.write(&mut stream).await
 }

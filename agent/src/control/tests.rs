@@ -24,7 +24,7 @@ use super::{
     *,
 };
 use crate::{
-    runtime::Shims,
+    runtime::{Shims, Specs},
     view::{Problem, View},
     workers::Workers,
 };
@@ -34,7 +34,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 struct NoContainers;
 
-impl Runtime for NoContainers {
+impl Specs for NoContainers {
     async fn spec(&self, _id: &ContainerId) -> Result<Spec, String> {
         Err("there are none".to_owned())
     }

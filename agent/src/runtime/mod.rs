@@ -8,6 +8,7 @@
 //! ```
 
 mod containerd;
+mod exec;
 mod exits;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -22,6 +23,7 @@ mod spec;
 mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
+pub use exec::{Exec, ExecError, Specs};
 pub use grouped::GroupedTasks;
 pub use observe::{ObserveError, ObservedNode, observe};
 pub use on_time::on_time;
