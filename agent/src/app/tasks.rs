@@ -32,7 +32,7 @@ use crate::{
     node_loop::NodeLoop,
     reread::Follower,
     runtime::{self, Watch},
-    server::{self, LogLanes, Requests, Served},
+    server::{self, LogLanes, Requests, Served, Streaming},
     source,
     stats::Stats,
     store::Store,
@@ -83,6 +83,7 @@ impl Parts {
             requests,
             logs: LogLanes::default(),
             stats: stats.clone(),
+            streaming: Streaming::of(&host, &view),
         };
         tasks.spawn(cancelled_with(cancel.clone(), stats.walk()));
         serve(served, asking, &cancel, &mut tasks);

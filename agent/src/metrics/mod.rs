@@ -3,6 +3,7 @@
 //! Sources: `pkg/kubelet/metrics/metrics.go`, `pkg/kubelet/prober/prober_manager.go`.
 
 mod families;
+mod health;
 mod now;
 mod operations;
 mod pods;
@@ -22,6 +23,7 @@ use berth_core::{
     id::PodUid,
     metrics::Starts,
     pod::port::status::Published,
+    server::Check,
     status::{PodEvent, PodStatus},
 };
 use jiff::Timestamp;
@@ -29,7 +31,7 @@ use prometheus::{IntCounterVec, Opts, Registry, TextEncoder, core::Collector};
 use serde::Deserialize;
 
 pub use self::subject::Subject;
-use self::{now::Present, operations::Operations, pods::Pods, probes::Probes, process::Process};
+use self::{health::Health, now::Present, operations::Operations, pods::Pods, probes::Probes, process::Process};
 use crate::{causes::with_causes, view::View};
 
 /// Everything that is measured. Clones share it.
@@ -44,6 +46,7 @@ struct Inner {
     present: Present,
     process: Process,
     probes: Probes,
+    health: Health,
     of_pods: Mutex<OfPods>,
 }
 
@@ -76,6 +79,7 @@ impl Metrics {
             present: Present::new(&registry)?,
             process: Process::new(&registry, Timestamp::now())?,
             probes: Probes::new()?,
+            health: Health::new()?,
             of_pods: Mutex::default(),
             registry,
         };
@@ -163,6 +167,18 @@ impl Metrics {
     #[must_use]
     pub fn probes_text(&self) -> String {
         text_of(self.0.probes.registry())
+    }
+
+    /// The agent's health was judged.
+    pub fn checked(&self, checks: &[Check]) {
+        self.0.health.checked(checks);
+    }
+
+    /// What `/metrics/slis` shows, after these.
+    #[must_use]
+    pub fn health_text(&self, checks: &[Check]) -> String {
+        self.checked(checks);
+        text_of(self.0.health.registry())
     }
 
     fn of_pods(&self) -> MutexGuard<'_, OfPods> {

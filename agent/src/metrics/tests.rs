@@ -221,3 +221,18 @@ fn a_name_is_shown_once() {
     let names: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
 }
+
+#[test]
+fn health_is_told_as_it_was_judged_last() {
+    let metrics = Metrics::new("n").unwrap();
+    let check = |failure: Option<&str>| Check { name: "syncloop", failure: failure.map(str::to_owned) };
+    metrics.checked(&[check(None)]);
+    let text = metrics.health_text(&[check(Some("late"))]);
+    for (series, expected) in [
+        ("kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"}", 0.0),
+        ("kubernetes_healthchecks_total{name=\"syncloop\",status=\"success\",type=\"healthz\"}", 1.0),
+        ("kubernetes_healthchecks_total{name=\"syncloop\",status=\"error\",type=\"healthz\"}", 1.0),
+    ] {
+        assert_eq!(value(&text, series), Some(expected), "{series}\n{text}");
+    }
+}

@@ -18,6 +18,7 @@ mod lanes;
 mod listen;
 mod requests;
 mod review;
+mod streaming;
 mod thread;
 mod tls;
 
@@ -27,6 +28,7 @@ pub use self::{
     answer::{Body, Response},
     lanes::{Lane, LogLanes},
     requests::{Count, Requests},
+    streaming::Streaming,
     thread::run,
     tls::Presenting,
 };
@@ -41,6 +43,8 @@ pub struct Served {
     pub host: Arc<Host>,
     /// The API server, where the node has one.
     pub clients: Option<cluster::Clients>,
+    /// Sessions with processes and ports.
+    pub streaming: Arc<Streaming>,
     /// Since when the node loop is busy.
     pub turns: Turns,
     /// What `/configz` says.

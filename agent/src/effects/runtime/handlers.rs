@@ -29,7 +29,8 @@ impl SandboxHandlers {
         self.table().insert(sandbox.clone(), handler);
     }
 
-    pub(in crate::effects) fn get(&self, sandbox: &SandboxId) -> Option<Arc<Handler>> {
+    /// That of a sandbox.
+    pub(crate) fn get(&self, sandbox: &SandboxId) -> Option<Arc<Handler>> {
         self.table().get(sandbox).cloned()
     }
 

@@ -3,35 +3,45 @@
 use std::time::Duration;
 
 use berth_core::{
-    server::{Check, HealthCheck, all_checks, one_check},
+    server::{Check, HealthCheck, Query, all_checks, one_check},
     time::Mono,
 };
 use http::{HeaderValue, StatusCode, header};
 
 use super::super::{Response, Served, answer::text};
-use crate::{clock, node_loop::Turns, percent};
+use crate::{clock, node_loop::Turns};
 
 /// How long a turn of the node loop may take at least (`SyncLoopHealthCheck` of `pkg/kubelet/kubelet.go`).
 const TURN_MAX: Duration = Duration::from_secs(300);
 
 /// Answers what was asked about the agent's health.
 pub(super) fn answer(served: &Served, check: HealthCheck, query: Option<&str>) -> Response {
-    let turn_max = TURN_MAX.max(served.host.config.node.sync_frequency * 2);
-    told(check, query.unwrap_or_default(), sync_loop(&served.turns, turn_max, clock::mono()))
+    let checks = checks(served);
+    served.host.metrics.checked(&checks);
+    told(check, query.unwrap_or_default(), checks)
 }
 
-fn told(check: HealthCheck, query: &str, sync_loop: Check) -> Response {
-    let ping = Check { name: "ping", failure: None };
+/// What is checked: `ping`, `log` and `syncloop`.
+pub(super) fn checks(served: &Served) -> [Check; 3] {
+    let turn_max = TURN_MAX.max(served.host.config.node.sync_frequency * 2);
+    of(sync_loop(&served.turns, turn_max, clock::mono()))
+}
+
+fn of(sync_loop: Check) -> [Check; 3] {
     // The log is written by a thread that nobody waits for.
-    let log = Check { name: "log", failure: None };
+    [Check { name: "ping", failure: None }, Check { name: "log", failure: None }, sync_loop]
+}
+
+fn told(check: HealthCheck, query: &str, checks: [Check; 3]) -> Response {
+    let [ping, log, sync_loop] = &checks;
     let (status, said) = match check {
-        HealthCheck::Ping => one_check(&ping),
-        HealthCheck::Log => one_check(&log),
-        HealthCheck::SyncLoop => one_check(&sync_loop),
+        HealthCheck::Ping => one_check(ping),
+        HealthCheck::Log => one_check(log),
+        HealthCheck::SyncLoop => one_check(sync_loop),
         HealthCheck::All => {
-            let excluded: Vec<String> = values(query, "exclude").collect();
-            let excluded: Vec<&str> = excluded.iter().map(String::as_str).collect();
-            all_checks(&[ping, log, sync_loop], &excluded, values(query, "verbose").next().is_some())
+            let query = Query::parse(query);
+            let excluded: Vec<&str> = query.all("exclude").collect();
+            all_checks(&checks, &excluded, query.first("verbose").is_some())
         }
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -44,13 +54,6 @@ fn sync_loop(turns: &Turns, turn_max: Duration, now: Mono) -> Check {
     let is_late = turns.busy_since().is_some_and(|since| now.since(since) > turn_max);
     let failure = is_late.then(|| "sync Loop took longer than expected".to_owned());
     Check { name: "syncloop", failure }
-}
-
-/// Values of a query, a name without one among them.
-fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let plain = |text: &str| percent::decoded(text.replace('+', " ").as_bytes());
-    pairs.filter(move |(key, _)| plain(key) == name).map(move |(_, value)| plain(value))
 }
 
 #[cfg(test)]

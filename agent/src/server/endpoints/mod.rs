@@ -20,6 +20,7 @@ use self::{container_logs::ContainerLogs, node_logs::NodeLogs};
 use super::{
     Response, Served,
     answer::{error, json, of},
+    streaming::{attach, exec, port_forward, run},
 };
 use crate::program::Program;
 
@@ -29,12 +30,17 @@ const NODE_LOGS: &str = "/var/log";
 /// Answers a request that is allowed.
 pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Request<Incoming>) -> Response {
     match endpoint {
+        Endpoint::Exec(path) => exec(&served.streaming, &path, request),
+        Endpoint::Attach(path) => attach(&served.streaming, &path, request),
+        Endpoint::Run(path) => run(&served.streaming, &path, request).await,
+        Endpoint::PortForward(path) => port_forward(&served.streaming, &path, request),
         Endpoint::Health(check) => health::answer(served, check, request.uri().query()),
         Endpoint::Pods => pods::wanted(served.view.clone()).await,
         Endpoint::RunningPods => pods::running(&served.view),
         Endpoint::Configz => of(StatusCode::OK, "application/json", served.configz.as_bytes().to_vec()),
         Endpoint::Metrics => metrics::of_agent(served),
         Endpoint::MetricsOfProbes => metrics::of_probes(served),
+        Endpoint::MetricsOfHealth => metrics::of_health(served),
         Endpoint::ContainerLogs(path) => {
             served.container_logs().answer(&path, request.uri().query(), Timestamp::now())
         }
@@ -45,9 +51,9 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
         Endpoint::Summary => summary::answer(served, request.uri().query().unwrap_or_default()).await,
         Endpoint::MetricsOfCgroups => metrics_cadvisor::answer(served).await,
         Endpoint::MetricsOfResources => metrics_resource::answer(served).await,
-        _ => error(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
+
 impl Served {
     fn container_logs(&self) -> ContainerLogs<'_> {
         let config = &self.host.config;

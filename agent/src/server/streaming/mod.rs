@@ -1,0 +1,110 @@
+//! Sessions with processes and ports of pods: `/exec`, `/attach`, `/run` and `/portForward`.
+//!
+//! ```text
+//!   request ─▶ what is asked for, of which pod, by which protocol ─▶ 101 ─▶ carrier ◀─▶ session ─▶ shim
+//!                     │ no                                              └─▶ SPDY, tunnel or channels ─▶ pod's port
+//!                     ▼
+//!                400 … 500
+//! ```
+//!
+//! A request is refused in upstream's words before anything is begun; after the switch, failures are told on the error channel. Each
+//! session is a task of its own, has bounded buffers and a place of which there are so many, and ends when nothing happens on
+//! it for `streamingConnectionIdleTimeout`. Source: `pkg/kubelet/server/server.go`.
+
+mod channels;
+mod command;
+mod forward;
+mod idle;
+mod mux;
+mod places;
+mod port_forward;
+mod pump;
+mod run;
+mod session;
+mod spdy;
+mod switch;
+mod websocket;
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use berth_core::{
+    id::{ContainerId, SandboxId},
+    server::{
+        ContainerPath,
+        streaming::{Asked, Refusal, container_id},
+    },
+};
+
+use self::places::Places;
+pub(super) use self::{
+    command::{attach, exec},
+    port_forward::port_forward,
+    run::run,
+};
+use crate::{
+    config::BERTH_RUNTIME,
+    effects::{Host, SandboxHandlers},
+    runtime::{Containerd, Shims},
+    view::{PodView, View},
+};
+
+/// What sessions are made of.
+#[derive(Debug)]
+pub struct Streaming {
+    view: View,
+    shims: Shims,
+    containerd: Containerd,
+    handlers: SandboxHandlers,
+    places: Places,
+    /// After how long without a byte a session ends; `None` is never.
+    idle: Option<Duration>,
+}
+
+/// A container that runs.
+#[derive(Debug)]
+struct Running {
+    view: PodView,
+    sandbox: SandboxId,
+    container: ContainerId,
+}
+
+impl Streaming {
+    /// Sessions with the pods of a view.
+    #[must_use]
+    pub fn of(host: &Host, view: &View) -> Arc<Self> {
+        let server = host.config.server.as_ref();
+        Arc::new(Self {
+            view: view.clone(),
+            shims: host.shims.clone(),
+            containerd: host.containerd.clone(),
+            handlers: host.handlers.clone(),
+            places: Places::default(),
+            idle: server.map(|server| server.stream_idle).filter(|limit| !limit.is_zero()),
+        })
+    }
+
+    /// The container that is meant.
+    fn running(&self, path: &ContainerPath, asked: Asked) -> Result<Running, Refusal> {
+        let view = self.view.pod(&path.pod.name);
+        let container = container_id(view.as_ref().map(|view| &*view.status), path, asked)?;
+        // What runs is in a sandbox.
+        let found = view.and_then(|view| Some((view.sandbox.clone()?, view)));
+        let (sandbox, view) = found.ok_or_else(|| {
+            Refusal::new(500, format!("container not found ({:?})", path.container.as_str()))
+        })?;
+        let handler = self.handlers.get(&sandbox);
+        if handler.is_some_and(|handler| handler.runtime.name() != BERTH_RUNTIME) {
+            return Err(Refusal::new(
+                501,
+                format!(
+                    "the containers of pod {} run under a shim of others, which this version does not ask for streams",
+                    path.pod.name
+                ),
+            ));
+        }
+        Ok(Running { view, sandbox, container })
+    }
+}

@@ -1,0 +1,92 @@
+//! `/portForward`. Source: `getPortForward` of `server.go`.
+
+use std::sync::Arc;
+
+use berth_core::server::{
+    PodPath, Query,
+    streaming::{Refusal, Upgrade, has_sandbox, meant_pod},
+};
+use berth_stream::{
+    negotiation,
+    port_forward::{self as protocol, Ports},
+    web_socket::{Encoding, PortForward},
+};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{
+    Streaming,
+    forward::{self, Target},
+    idle::Watched,
+    switch::{asked, not_spoken, offered, refused, switch},
+};
+use crate::{pod_port, server::Response};
+
+/// By which protocol connections are forwarded.
+#[derive(Debug)]
+enum Protocol {
+    Spdy,
+    Tunnel,
+    Channels(Encoding, Ports),
+}
+
+/// Answers `/portForward`.
+pub(in crate::server) fn port_forward<B>(
+    streaming: &Arc<Streaming>,
+    path: &PodPath,
+    request: Request<B>,
+) -> Response
+where
+    B: hyper::body::Body + Send + 'static,
+{
+    begin(streaming, path, request).unwrap_or_else(refused)
+}
+
+fn begin<B>(streaming: &Streaming, path: &PodPath, request: Request<B>) -> Result<Response, Refusal>
+where
+    B: hyper::body::Body + Send + 'static,
+{
+    let to = asked(&request)?;
+    let (protocol, name) = spoken(&request, to)?;
+    let view = streaming.view.pod(&path.name);
+    meant_pod(view.as_ref().map(|view| &*view.status), path)?;
+    let found = view.and_then(|view| Some((view.sandbox.clone()?, view)));
+    let (sandbox, view) = has_sandbox(found, &path.name)?;
+    let target = Target { ports: pod_port::Ports::of(view.pod.network, &sandbox), pod: sandbox.to_string() };
+    let place = streaming.places.take(&view.status.uid)?;
+    let limit = streaming.idle;
+    Ok(switch(request, to, name, move |io| async move {
+        let _place = place;
+        let (io, activity) = Watched::new(io);
+        tokio::select! {
+            () = serve(io, protocol, target) => {}
+            () = activity.has_ceased(limit) => tracing::debug!("a streaming session is idle"),
+        }
+    }))
+}
+
+/// What is spoken, and its name in the answer.
+fn spoken<B>(request: &Request<B>, to: Upgrade) -> Result<(Protocol, Option<&'static str>), Refusal> {
+    if to == Upgrade::Spdy {
+        let name = protocol::negotiate(&offered(request, negotiation::PROTOCOL_VERSION));
+        return Ok((Protocol::Spdy, Some(name.map_err(|refusal| not_spoken(&refusal))?)));
+    }
+    let spoken = PortForward::negotiate(&offered(request, negotiation::WEB_SOCKET_PROTOCOL));
+    Ok(match spoken.map_err(|refusal| not_spoken(&refusal))? {
+        PortForward::Tunnel { name } => (Protocol::Tunnel, Some(name)),
+        PortForward::Channels { name, encoding } => {
+            let query = Query::parse(request.uri().query().unwrap_or_default());
+            let ports = Ports::of_query(query.all("port"));
+            let ports = ports.map_err(|error| Refusal::bad_request(error.to_string()))?;
+            (Protocol::Channels(encoding, ports), name)
+        }
+    })
+}
+
+async fn serve<T: AsyncRead + AsyncWrite + Unpin>(io: T, protocol: Protocol, target: Target) {
+    match protocol {
+        Protocol::Spdy => forward::over_spdy(io, target).await,
+        Protocol::Tunnel => forward::over_tunnel(io, target).await,
+        Protocol::Channels(encoding, ports) => forward::over_channels(io, encoding, &ports, target).await,
+    }
+}

@@ -1,0 +1,7 @@
+//! Sessions from end to end in one process: a client on loopback, the endpoints behind hyper, and a shim on a socket.
+
+mod client;
+mod commands;
+mod ports;
+mod shim;
+mod world;

@@ -1,0 +1,360 @@
+//! Processes.
+
+use std::sync::atomic::Ordering;
+
+use berth_core::id::PodUid;
+use serde_json::{Value, json};
+use tokio::{runtime::Handle, time::timeout};
+
+use super::{
+    client::{Frame, SPDY, UPGRADE, WebSocket, ask, spdy},
+    shim::FLOOD_BYTES,
+    world::{LONG, World},
+};
+
+const V4: &str = "v4.channel.k8s.io";
+const V5: &str = "v5.channel.k8s.io";
+const CAT: &str = "/exec/shop/web/app?command=cat&input=1&output=1&error=1";
+
+fn status(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(text)))
+}
+
+fn success() -> Value {
+    json!({ "metadata": {}, "status": "Success" })
+}
+
+#[tokio::test]
+async fn a_websocket_carries_a_process_and_the_end_of_its_input() {
+    let world = World::start().await;
+    let talk = async {
+        let mut client = WebSocket::open(world.address, CAT, V5).await;
+        assert_eq!(client.next().await.unwrap(), [1], "the connection is there");
+        client.send(b"\0hello ").await;
+        assert_eq!(client.next().await.unwrap(), b"\x01hello ");
+        client.send(&[b"\0".as_slice(), &[b'x'; 200_000]].concat()).await;
+        client.send(b"\xff\0").await;
+        let said = client.rest().await;
+        assert_eq!(said[&1], [b'x'; 200_000]);
+        assert_eq!(status(&said[&3]), success());
+        assert_eq!(said.len(), 2);
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn exit_codes_are_told_as_each_version_has_them() {
+    let world = World::start().await;
+    let target = "/exec/shop/web/app?command=fail&command=3&command=err&output=1&error=1";
+    let talk = async {
+        for (protocol, digit, is_base64) in [
+            ("", 0, false),
+            ("channel.k8s.io", 0, false),
+            ("base64.channel.k8s.io", b'0', true),
+            (V4, 0, false),
+            (V5, 0, false),
+        ] {
+            let said = WebSocket::open(world.address, target, protocol).await.rest().await;
+            let [out, err, last] = [1, 2, 3].map(|channel| said[&(channel + digit)].clone());
+            if is_base64 {
+                assert_eq!((out.as_slice(), err.as_slice()), (&b"b3V0"[..], &b"ZXJy"[..]));
+                continue;
+            }
+            assert_eq!((out.as_slice(), err.as_slice()), (&b"out"[..], &b"err"[..]), "{protocol}");
+            if protocol == V4 || protocol == V5 {
+                let last = status(&last);
+                assert_eq!(last["reason"], "NonZeroExitCode");
+                assert_eq!(last["details"]["causes"], json!([{ "reason": "ExitCode", "message": "3" }]));
+            } else {
+                assert_eq!(last, b"command terminated with non-zero exit code: 3");
+            }
+        }
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn spdy_carries_a_process_and_the_end_of_its_input() {
+    let world = World::start().await;
+    let talk = async {
+        let mut client = spdy(world.address, CAT, V4).await;
+        let mut streams = Vec::new();
+        for kind in ["error", "stdin", "stdout", "stderr"] {
+            streams.push(client.open(&[("streamtype", kind)]).await);
+        }
+        let [error, stdin, stdout, stderr] = streams[..] else { panic!("{streams:?}") };
+        client.data(stdin, b"hello ", false).await;
+        client.data(stdin, &[b'x'; 200_000], true).await;
+        let said = client.rest(&[error, stdout, stderr]).await;
+        assert_eq!(said[&stdout], [b"hello ".as_slice(), &[b'x'; 200_000]].concat());
+        assert_eq!(status(&said[&error]), success());
+        assert_eq!(said[&stderr], b"");
+        // Then the connection is closed.
+        client.rest(&[]).await;
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+/// The one that upstream begins with too: a process begins when all its streams are there.
+#[tokio::test]
+async fn streams_that_nobody_asked_for_are_refused() {
+    let world = World::start().await;
+    let talk = async {
+        let target = "/exec/shop/web/app?command=fail&command=0&command=err&output=1";
+        let mut client = spdy(world.address, target, V4).await;
+        let other = client.open(&[("streamtype", "other")]).await;
+        let error = client.open(&[("streamtype", "error")]).await;
+        let twice = client.open(&[("streamtype", "error")]).await;
+        let stdout = client.open(&[("streamtype", "stdout")]).await;
+        let mut frames = Vec::new();
+        while let Some(frame) = client.next().await {
+            frames.push(frame);
+        }
+        for frame in [Frame::Reset(other), Frame::Reply(error), Frame::Reset(twice), Frame::Reply(stdout)] {
+            assert!(frames.contains(&frame), "{frame:?} is not in {frames:?}");
+        }
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_terminal_has_the_size_of_the_clients() {
+    let world = World::start().await;
+    let target = "/exec/shop/web/app?command=cat&input=1&output=1&tty=1";
+    let talk = async {
+        let mut client = WebSocket::open(world.address, target, V5).await;
+        client.send(b"\x04{\"Width\":0,\"Height\":24}").await;
+        client.send(b"\x04{\"Width\":80,\"Hei").await;
+        client.send(b"\x04ght\":24}").await;
+        assert_eq!(client.next().await.unwrap(), [1]);
+        assert_eq!(client.next().await.unwrap(), b"\x0180x24\n");
+
+        let mut client = spdy(world.address, target, V4).await;
+        for kind in ["error", "stdin", "stdout"] {
+            client.open(&[("streamtype", kind)]).await;
+        }
+        let resize = client.open(&[("streamtype", "resize")]).await;
+        client.data(resize, b"{\"Width\":100,\"Height\":50}\n", false).await;
+        let told = loop {
+            if let Some(Frame::Data { bytes, .. }) = client.next().await {
+                break bytes;
+            }
+        };
+        assert_eq!(told, b"100x50\n");
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_exist_is_told_on_the_error_channel() {
+    let world = World::start().await;
+    let talk = async {
+        let target = "/exec/shop/web/app?command=none&output=1";
+        let said = WebSocket::open(world.address, target, V4).await.rest().await;
+        let last = status(&said[&3]);
+        let message = last["message"].as_str().unwrap();
+        assert!(
+            message.starts_with(
+                "Internal error occurred: error executing command in container: failed to exec in container: \
+                 failed to start exec: "
+            ),
+            "{message}"
+        );
+        assert!(
+            message.contains("OCI runtime exec failed: [\"none\"]: executable file not found in $PATH"),
+            "{message}"
+        );
+        assert_eq!((&last["reason"], &last["code"]), (&json!("InternalError"), &json!(500)));
+        let said = WebSocket::open(world.address, "/exec/shop/web/app?output=1", V4).await.rest().await;
+        assert!(
+            status(&said[&3])["message"].as_str().unwrap().contains("describe the process"),
+            "no command"
+        );
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_attached_client_leaves_when_its_input_ends() {
+    let world = World::start().await;
+    let query = "input=1&output=1&error=1";
+    let talk = async {
+        for container in ["app", "tty"] {
+            let mut client =
+                WebSocket::open(world.address, &format!("/attach/shop/web/{container}?{query}"), V5).await;
+            client.send(b"\0hello").await;
+            assert_eq!(client.next().await.unwrap(), [1]);
+            assert_eq!(client.next().await.unwrap(), b"\x01hello");
+            client.send(b"\xff\0").await;
+            assert_eq!(status(&client.rest().await[&3]), success(), "{container}");
+            assert_eq!(world.seen.closed.load(Ordering::SeqCst), 0, "{container} reads on");
+        }
+        // The input of this one has an end, and its own end is no failure of the session.
+        let mut client = WebSocket::open(world.address, &format!("/attach/shop/web/once?{query}"), V5).await;
+        client.send(b"\xff\0").await;
+        while world.seen.closed.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut client = WebSocket::open(world.address, &format!("/attach/shop/web/once?{query}"), V5).await;
+        client.send(b"\0end\n").await;
+        assert_eq!(status(&client.rest().await[&3]), success());
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_its_own_process_and_nobody_else() {
+    let world = World::start().await;
+    let talk = async {
+        let target = "/exec/shop/web/app?command=flood&output=1";
+        let mut slow = [
+            WebSocket::open(world.address, target, V5).await,
+            WebSocket::open(world.address, target, V5).await,
+        ];
+        let mut slow_spdy = spdy(world.address, target, V4).await;
+        for kind in ["error", "stdout"] {
+            slow_spdy.open(&[("streamtype", kind)]).await;
+        }
+        for _ in 0..50 {
+            let mut other = WebSocket::open(world.address, CAT, V5).await;
+            other.send(b"\0hello").await;
+            other.send(b"\xff\0").await;
+            assert_eq!(other.rest().await[&1], b"hello");
+        }
+        let flooded = world.seen.flooded.load(Ordering::SeqCst);
+        assert!(flooded < FLOOD_BYTES / 2, "{flooded} bytes were taken for clients that read none");
+        // Whoever reads gets on, and what was held is there.
+        let mut count = 0;
+        while count < 1 << 20 {
+            count += slow[0].next().await.unwrap().len();
+        }
+        drop(slow);
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+/// Source: attach leaks of upstream; a session leaves no task, connection or place.
+#[tokio::test]
+async fn a_thousand_clients_that_go_leave_nothing() {
+    let world = World::start().await;
+    let talk = async {
+        let alive = || Handle::current().metrics().num_alive_tasks();
+        let before = alive();
+        for round in 0..1000_u32 {
+            let target = match round % 4 {
+                0 => "/attach/shop/web/app?input=1&output=1",
+                1 => CAT,
+                2 => "/exec/shop/web/app?command=flood&output=1",
+                _ => "/portForward/shop/web?port=1",
+            };
+            let mut client = if round % 8 < 4 && round % 4 != 3 {
+                let mut client = spdy(world.address, target, V4).await;
+                for kind in ["error", "stdin", "stdout", "stderr"] {
+                    client.open(&[("streamtype", kind)]).await;
+                }
+                drop(client);
+                continue;
+            } else {
+                WebSocket::open(world.address, target, V4).await
+            };
+            drop(client.next().await);
+        }
+        while alive() > before || world.seen.connections.load(Ordering::SeqCst) > 0 {
+            tokio::task::yield_now().await;
+        }
+        let places = (0..128).map(|_| world.streaming.places.take(&PodUid::new("u1")).unwrap());
+        assert_eq!(places.collect::<Vec<_>>().len(), 128);
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+/// No request that is refused gets a connection, and none is sent elsewhere.
+#[tokio::test]
+async fn cve_2020_8559_no_answer_is_a_redirect_or_an_upgrade_without_a_session() {
+    let world = World::start().await;
+    let spdy = |version: &'static str| vec![UPGRADE, SPDY, ("x-stream-protocol-version", version)];
+    let websocket = |protocol: &'static str| {
+        vec![
+            UPGRADE,
+            ("upgrade", "websocket"),
+            ("sec-websocket-version", "13"),
+            ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+            ("sec-websocket-protocol", protocol),
+        ]
+    };
+    let talk = async {
+        for (method, target, headers, status, text) in [
+            (
+                "GET",
+                "/exec/shop/web/app?command=cat",
+                spdy(V4),
+                400,
+                "you must specify at least 1 of stdin, stdout, stderr",
+            ),
+            ("GET", "/exec/shop/none/app?output=1", spdy(V4), 404, "pod does not exist"),
+            ("GET", "/exec/shop/web/none?output=1", spdy(V4), 500, "container not found (\"none\")"),
+            ("GET", "/exec/shop/web/ended?output=1", spdy(V4), 500, "container not found (\"ended\")"),
+            ("GET", "/exec/shop/web/u2/app?output=1", spdy(V4), 500, "container not found (\"app\")"),
+            (
+                "GET",
+                "/attach/shop/web/ended?output=1",
+                spdy(V4),
+                500,
+                "container ended not found in pod web_shop",
+            ),
+            ("GET", "/exec/shop/web/app?output=1", vec![], 400, "Upgrade request required"),
+            ("GET", "/exec/shop/web/app?output=1", vec![UPGRADE, SPDY], 400, ""),
+            ("POST", "/exec/shop/web/app?output=1", spdy("v9.channel.k8s.io"), 403, ""),
+            ("GET", "/exec/shop/web/app?output=1", websocket("v9.channel.k8s.io"), 403, ""),
+            ("POST", "/exec/shop/web/app?output=1", websocket(V4), 405, ""),
+            ("GET", "/portForward/shop/none", spdy("portforward.k8s.io"), 404, "pod does not exist"),
+            ("GET", "/portForward/shop/web", spdy(V4), 403, ""),
+            ("GET", "/portForward/shop/web", websocket(V4), 400, "query parameter \"port\" is required"),
+            ("GET", "/portForward/shop/web", websocket("SPDY/3.1+x.k8s.io"), 403, ""),
+            ("GET", "/portForward/shop/web", vec![], 400, "Upgrade request required"),
+        ] {
+            let answer = ask(world.address, method, target, &headers).await;
+            assert_eq!(answer.status, status, "{target} {headers:?}: {}", answer.head);
+            assert!(!answer.head.to_ascii_lowercase().contains("location:"), "{}", answer.head);
+            let said = answer.text().await;
+            assert!(text.is_empty() || said == text, "{target}: {said}");
+        }
+        // A body would be read as the first bytes of the other protocol.
+        let with_body = [spdy(V4), vec![("content-length", "5")]].concat();
+        let answer = ask(world.address, "POST", "/exec/shop/web/app?output=1", &with_body).await;
+        assert_eq!(answer.status, 400, "{}", answer.head);
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_that_has_all_its_sessions_gets_no_more() {
+    let world = World::start().await;
+    let talk = async {
+        let held: Vec<_> =
+            (0..128).map(|_| world.streaming.places.take(&PodUid::new("u1")).unwrap()).collect();
+        let headers = [UPGRADE, SPDY, ("x-stream-protocol-version", V4)];
+        let answer = ask(world.address, "POST", CAT, &headers).await;
+        assert_eq!(answer.status, 429);
+        assert!(answer.head.contains("retry-after: 10\r\n"), "{}", answer.head);
+        assert!(answer.text().await.starts_with("the pod has 128 streaming sessions"));
+        drop(held);
+        spdy(world.address, CAT, V4).await;
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_command_has_written_is_the_answer() {
+    let world = World::start().await;
+    let talk = async {
+        let answer = ask(world.address, "POST", "/run/shop/web/app?cmd=fail+0+err", &[]).await;
+        assert_eq!((answer.status, answer.text().await.as_str()), (200, "outerr"));
+        let answer = ask(world.address, "POST", "/run/shop/web/app?cmd=fail+3+err", &[]).await;
+        assert_eq!(answer.status, 500);
+        assert_eq!(answer.text().await, "command 'fail 3 err' exited with 3: err");
+        let answer = ask(world.address, "POST", "/run/shop/web/ended?cmd=ls", &[]).await;
+        assert_eq!((answer.status, answer.text().await.as_str()), (500, "container not found (\"ended\")"));
+    };
+    timeout(LONG, talk).await.unwrap();
+}

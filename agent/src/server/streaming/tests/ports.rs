@@ -1,0 +1,188 @@
+//! Forwarded connections. The pod is on the network of the node.
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, duplex, split},
+    net::TcpListener,
+    time::timeout,
+};
+
+use super::{
+    client::{Frame, Spdy, WebSocket, spdy},
+    world::{LONG, World},
+};
+
+const TARGET: &str = "/portForward/shop/web";
+const VERSION: &str = "portforward.k8s.io";
+
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    (listener, port)
+}
+
+/// Both streams of a connection: for errors, and for data.
+async fn connect<T>(client: &mut Spdy<T>, port: &str, request: &str) -> (u32, u32)
+where
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let headers = |kind| [("streamtype", kind), ("port", port), ("requestid", request)];
+    (client.open(&headers("error")).await, client.open(&headers("data")).await)
+}
+
+/// Reads to the end of the input, then answers, then ends.
+async fn answers_at_the_end(listener: &TcpListener, expected: &[u8]) {
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let mut said = Vec::new();
+    socket.read_to_end(&mut said).await.unwrap();
+    assert_eq!(said, expected);
+    socket.write_all(b"pong").await.unwrap();
+}
+
+#[tokio::test]
+async fn each_end_of_a_connection_is_passed_on() {
+    let world = World::start().await;
+    let (listener, port) = listen().await;
+    let talk = async {
+        let mut client = spdy(world.address, TARGET, VERSION).await;
+        let (error, data) = connect(&mut client, &port, "0").await;
+        client.data(data, b"ping", true).await;
+        let both = [error, data];
+        let (said, ()) = tokio::join!(client.rest(&both), answers_at_the_end(&listener, b"ping"));
+        assert_eq!(said[&data], b"pong");
+        assert_eq!(said.get(&error).map(Vec::as_slice).unwrap_or_default(), b"");
+
+        // The pod's end comes first: both streams end for the client, which may still write.
+        let (error, data) = connect(&mut client, &port, "1").await;
+        let server = async {
+            let (socket, _) = listener.accept().await.unwrap();
+            let (mut reader, mut writer) = socket.into_split();
+            writer.write_all(b"hello").await.unwrap();
+            writer.shutdown().await.unwrap();
+            let mut said = Vec::new();
+            reader.read_to_end(&mut said).await.unwrap();
+            said
+        };
+        let client = async {
+            let said = client.rest(&[error, data]).await;
+            client.data(data, b"late", true).await;
+            (said, client)
+        };
+        let ((said, _client), server_said) = tokio::join!(client, server);
+        assert_eq!((said[&data].as_slice(), server_said.as_slice()), (&b"hello"[..], &b"late"[..]));
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_has_is_told_on_the_error_stream() {
+    let world = World::start().await;
+    let (listener, port) = listen().await;
+    drop(listener);
+    let talk = async {
+        let mut client = spdy(world.address, TARGET, VERSION).await;
+        let (error, data) = connect(&mut client, &port, "0").await;
+        let said = client.rest(&[error, data]).await;
+        let text = String::from_utf8(said[&error].clone()).unwrap();
+        assert!(text.starts_with(&format!("error forwarding port {port} to pod 0123456789")), "{text}");
+        assert!(text.contains(&format!("dial tcp4 127.0.0.1:{port}: connect: connection refused")), "{text}");
+        // The session goes on.
+        let (listener, port) = listen().await;
+        let (error, data) = connect(&mut client, &port, "0").await;
+        client.data(data, b"ping", true).await;
+        let both = [error, data];
+        let (said, ()) = tokio::join!(client.rest(&both), answers_at_the_end(&listener, b"ping"));
+        assert_eq!(said[&data], b"pong");
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn streams_without_a_port_are_refused_and_one_that_is_stuck_holds_up_no_other() {
+    let world = World::start().await;
+    let (stuck, stuck_port) = listen().await;
+    let (listener, port) = listen().await;
+    let talk = async {
+        let mut client = spdy(world.address, TARGET, VERSION).await;
+        let none = client.open(&[("streamtype", "data")]).await;
+        assert_eq!(client.next().await, Some(Frame::Reset(none)));
+        let (_, held) = connect(&mut client, &stuck_port, "0").await;
+        let (_socket, _) = stuck.accept().await.unwrap();
+        // Some of it stays here, since nobody reads it.
+        for _ in 0..8 {
+            client.data(held, &[0; 64 << 10], false).await;
+        }
+        let (error, data) = connect(&mut client, &port, "1").await;
+        client.data(data, b"ping", true).await;
+        let both = [error, data];
+        let (said, ()) = tokio::join!(client.rest(&both), answers_at_the_end(&listener, b"ping"));
+        assert_eq!(said[&data], b"pong");
+        // One that the client gives up ends for the pod.
+        let (_, given_up) = connect(&mut client, &port, "2").await;
+        let (mut socket, _) = listener.accept().await.unwrap();
+        client.reset(given_up).await;
+        let mut said = Vec::new();
+        drop(socket.read_to_end(&mut said).await);
+        assert_eq!(said, b"");
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tunnel_carries_spdy_within_messages() {
+    let world = World::start().await;
+    let (listener, port) = listen().await;
+    let talk = async {
+        let mut socket = WebSocket::open(world.address, TARGET, "SPDY/3.1+portforward.k8s.io").await;
+        let (near, far) = duplex(1 << 16);
+        let (mut reader, mut writer) = split(far);
+        let passing = async {
+            let mut buffer = [0; 1 << 10];
+            loop {
+                tokio::select! {
+                    count = reader.read(&mut buffer) => socket.send(&buffer[..count.unwrap()]).await,
+                    message = socket.next() => writer.write_all(&message.unwrap()).await.unwrap(),
+                }
+            }
+        };
+        let talking = async {
+            let mut client = Spdy::over(near);
+            let (error, data) = connect(&mut client, &port, "0").await;
+            client.data(data, b"ping", true).await;
+            let both = [error, data];
+            let (said, ()) = tokio::join!(client.rest(&both), answers_at_the_end(&listener, b"ping"));
+            assert_eq!(said[&data], b"pong");
+        };
+        tokio::select! {
+            () = passing => {}
+            () = talking => {}
+        }
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn channels_of_ports_begin_with_their_port() {
+    let world = World::start().await;
+    let (listener, port) = listen().await;
+    let (gone, gone_port) = listen().await;
+    drop(gone);
+    let talk = async {
+        let target = format!("{TARGET}?port={port},{gone_port}");
+        let mut client = WebSocket::open(world.address, &target, "v4.channel.k8s.io").await;
+        client.send(b"\0ping").await;
+        let server = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut said = [0; 4];
+            socket.read_exact(&mut said).await.unwrap();
+            socket.write_all(b"pong").await.unwrap();
+        };
+        let (said, ()) = tokio::join!(client.rest(), server);
+        let number = |port: &str| port.parse::<u16>().unwrap().to_le_bytes();
+        assert_eq!(said[&0], [&number(&port)[..], b"pong"].concat());
+        assert_eq!(said[&1], number(&port));
+        assert_eq!(said[&2], number(&gone_port));
+        let failure = said[&3].strip_prefix(&number(&gone_port)[..]).unwrap();
+        assert!(String::from_utf8_lossy(failure).contains("connection refused"));
+    };
+    timeout(LONG, talk).await.unwrap();
+}

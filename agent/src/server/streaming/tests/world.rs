@@ -1,0 +1,150 @@
+//! What the tests of sessions have in common.
+
+use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use berth_core::{
+    id::{ContainerId, ContainerName, PodName, PodUid, SandboxId},
+    pod::port::status::{Published, Remains},
+    server::{ContainerPath, PodPath},
+    spec::{ContainerKind, QosClass, Source},
+    status::{ContainerState, ContainerStatus, Phase, PodStatus},
+};
+use berth_proto::shim::StateResponse;
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use tempfile::TempDir;
+use tokio::{net::TcpListener, sync::mpsc};
+
+use super::shim::{self, Seen};
+use crate::{
+    effects::SandboxHandlers,
+    manifest,
+    runtime::{
+        Shims,
+        fake::{Ending, Fake},
+    },
+    server::{
+        Response,
+        streaming::{Streaming, attach, exec, places::Places, port_forward, run},
+    },
+    view::View,
+};
+
+/// Far longer than anything here takes.
+pub(super) const LONG: Duration = Duration::from_secs(300);
+
+/// A node with one pod, whose containers are `app` (which reads), `once` (which reads once), `tty` and `ended`.
+pub(super) struct World {
+    pub(super) address: SocketAddr,
+    pub(super) seen: Arc<Seen>,
+    pub(super) streaming: Arc<Streaming>,
+    _directory: TempDir,
+    _containerd: Fake,
+}
+
+const MANIFEST: &str = r#"{
+    "apiVersion": "v1", "kind": "Pod",
+    "metadata": { "name": "web", "namespace": "shop", "uid": "u1" },
+    "spec": { "hostNetwork": true, "containers": [
+        { "name": "app", "image": "app", "stdin": true },
+        { "name": "once", "image": "app", "stdin": true, "stdinOnce": true },
+        { "name": "tty", "image": "app", "stdin": true, "tty": true },
+        { "name": "ended", "image": "app" }
+    ] }
+}"#;
+
+impl World {
+    pub(super) async fn start() -> Self {
+        let directory = TempDir::new().unwrap();
+        let run = directory.path().display().to_string();
+        std::fs::create_dir(directory.path().join("shim")).unwrap();
+        let sandbox = SandboxId::from_known("0123456789");
+        let (events, _nobody) = mpsc::channel(1);
+        let shims = Shims::new(&run, Path::new("/nowhere"), events);
+        let seen = shim::start(&shims.socket(&sandbox));
+        let containerd = Fake::answering(&[] as &[StateResponse], Ending::NotFound).await;
+        let view = View::default();
+        view.publish(published(sandbox));
+        let streaming = Arc::new(Streaming {
+            view,
+            shims,
+            containerd: containerd.containerd.clone(),
+            handlers: SandboxHandlers::default(),
+            places: Places::default(),
+            idle: Some(LONG),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Arc::clone(&streaming)));
+        Self { address, seen, streaming, _directory: directory, _containerd: containerd }
+    }
+}
+
+fn published(sandbox: SandboxId) -> Published {
+    let pod = manifest::pod_from_json(MANIFEST, Source::Api).unwrap();
+    let containers = pod.containers.iter().map(|container| ContainerStatus {
+        name: container.name.clone(),
+        kind: ContainerKind::Main,
+        image: String::new(),
+        image_id: String::new(),
+        id: Some(ContainerId::from_known(container.name.as_str())),
+        state: match container.name.as_str() {
+            "ended" => ContainerState::Waiting { reason: "CrashLoopBackOff".into(), message: String::new() },
+            _ => ContainerState::Running { started_at: Timestamp::UNIX_EPOCH },
+        },
+        last_state: None,
+        ready: true,
+        started: true,
+        restart_count: 0,
+        user: None,
+    });
+    let status = PodStatus {
+        uid: pod.uid.clone(),
+        name: pod.name.clone(),
+        phase: Phase::Running,
+        reason: String::new(),
+        message: String::new(),
+        terminating: false,
+        conditions: Vec::new(),
+        host_ips: Vec::new(),
+        pod_ips: Vec::new(),
+        start_time: None,
+        qos: QosClass::BestEffort,
+        init_containers: Vec::new(),
+        containers: containers.collect(),
+    };
+    Published { pod, status: Arc::new(status), sandbox: Some(sandbox), remains: Remains::Something }
+}
+
+async fn serve(listener: TcpListener, streaming: Arc<Streaming>) {
+    while let Ok((socket, _)) = listener.accept().await {
+        let streaming = Arc::clone(&streaming);
+        let service = service_fn(move |request| {
+            let streaming = Arc::clone(&streaming);
+            async move { Ok::<_, Infallible>(answer(&streaming, request).await) }
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service).with_upgrades());
+    }
+}
+
+/// `/exec/{namespace}/{pod}/{container}` and the others.
+async fn answer(streaming: &Arc<Streaming>, request: Request<Incoming>) -> Response {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let [endpoint, namespace, name, rest @ ..] = parts.as_slice() else { panic!("{path}") };
+    let name = PodName { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
+    let (uid, container) = match rest {
+        [] => (None, ""),
+        [container] => (None, *container),
+        [uid, container, ..] => (Some(PodUid::new(*uid)), *container),
+    };
+    let pod = PodPath { name, uid };
+    let path = ContainerPath { pod: pod.clone(), container: ContainerName::new(container) };
+    match *endpoint {
+        "exec" => exec(streaming, &path, request),
+        "attach" => attach(streaming, &path, request),
+        "run" => run(streaming, &path, request).await,
+        _ => port_forward(streaming, &pod, request),
+    }
+}
