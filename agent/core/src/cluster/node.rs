@@ -45,6 +45,10 @@ use crate::{
 /// The kubelet whose place this is.
 pub const KUBELET_VERSION: &str = "v1.36.3";
 
+/// Features that a node may declare and this one has: the API server passes WebSockets of exec, attach and port-forward through to it. Source:
+/// `component-helpers/nodedeclaredfeatures/features`.
+const DECLARED_FEATURES: [&str; 1] = ["ExtendWebSocketsToKubelet"];
+
 /// Labels that an existing node is given again when the agent starts (`updateDefaultLabels`).
 const DEFAULT_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
@@ -285,8 +289,7 @@ pub fn updated(settings: &NodeSettings, facts: &Facts, existing: &Value, now: No
     }
     set_list(status(object), "runtimeHandlers", facts.handlers.iter().map(handler).collect());
     status(object).insert("features".to_owned(), json!({ "supplementalGroupsPolicy": true }));
-    // Of what 1.36 lets a node declare (`component-helpers/nodedeclaredfeatures/features`), Berth has nothing yet.
-    set_list(status(object), "declaredFeatures", Vec::new());
+    set_list(status(object), "declaredFeatures", DECLARED_FEATURES.map(|name| json!(name)).to_vec());
     conditions::set(&mut written, settings, facts, existing, now);
     if let Some(volumes) = &facts.volumes_in_use {
         let volumes = volumes.iter().map(|name| json!(name)).collect();
