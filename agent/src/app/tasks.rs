@@ -28,6 +28,7 @@ use crate::{
     control,
     effects::{Host, manifests},
     iptables,
+    metrics::Metrics,
     network::Network,
     node_loop::NodeLoop,
     reread::Follower,
@@ -72,7 +73,7 @@ impl Parts {
         tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
         let node = Node::new(config.node.clone(), sources);
         let node_loop = NodeLoop::new(node, Arc::clone(&host), store, view.clone(), sinks, sender.clone());
-        let requests = Requests::default();
+        let requests = requests(&host.metrics).context("make the families of requests")?;
         let stats = Stats::new(view.clone(), Arc::clone(&host));
         let served = Served {
             view: view.clone(),
@@ -139,6 +140,15 @@ impl Parts {
         let (sinks, asking) = joining.join(cluster, tasks);
         (BTreeSet::from([Source::File, Source::Api]), sinks, asking)
     }
+}
+
+/// What is counted of requests to the node's server.
+fn requests(metrics: &Metrics) -> prometheus::Result<Requests> {
+    let requests = Requests::new()?;
+    metrics.show(requests.total.clone())?;
+    metrics.show(requests.under_way.clone())?;
+    metrics.show(requests.seconds.clone())?;
+    Ok(requests)
 }
 
 /// Keeps networks until the agent stops. Plugins are let go before who waits for them is dropped.

@@ -31,7 +31,9 @@ use prometheus::{IntCounterVec, Opts, Registry, TextEncoder, core::Collector};
 use serde::Deserialize;
 
 pub use self::subject::Subject;
-use self::{health::Health, now::Present, operations::Operations, pods::Pods, probes::Probes, process::Process};
+use self::{
+    health::Health, now::Present, operations::Operations, pods::Pods, probes::Probes, process::Process,
+};
 use crate::{causes::with_causes, view::View};
 
 /// Everything that is measured. Clones share it.

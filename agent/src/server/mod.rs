@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub use self::{
     answer::{Body, Response},
     lanes::{Lane, LogLanes},
-    requests::{Count, Requests},
+    requests::Requests,
     streaming::Streaming,
     thread::run,
     tls::Presenting,

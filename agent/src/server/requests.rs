@@ -1,29 +1,22 @@
-//! Requests, counted: what `kubelet_http_requests_total`, `kubelet_http_inflight_requests` and
-//! `kubelet_http_requests_duration_seconds` are made of. Source: `pkg/kubelet/server/metrics/metrics.go`.
+//! Requests, counted. Source: `pkg/kubelet/server/metrics/metrics.go`.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Instant;
 
-use berth_core::{server::RequestKind, time::Mono};
+use berth_core::server::RequestKind;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
-use crate::clock;
+/// What they are counted by.
+const LABELS: [&str; 4] = ["method", "path", "server_type", "long_running"];
 
 /// What is counted. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct Requests(Arc<Mutex<BTreeMap<RequestKind, Count>>>);
-
-/// Requests of a kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count {
-    /// That came.
-    pub begun: u64,
-    /// Whose answer is under way.
-    pub under_way: u64,
-    /// How long those took that have ended.
-    pub took: Duration,
+#[derive(Debug, Clone)]
+pub struct Requests {
+    /// Those that came.
+    pub total: IntCounterVec,
+    /// Those whose answer is under way.
+    pub under_way: IntGaugeVec,
+    /// How long they took, in seconds.
+    pub seconds: HistogramVec,
 }
 
 /// A request until its answer has ended.
@@ -31,38 +24,49 @@ pub struct Count {
 pub(super) struct UnderWay {
     requests: Requests,
     kind: RequestKind,
-    since: Mono,
+    since: Instant,
 }
 
 impl Requests {
-    /// All that were counted.
-    #[must_use]
-    pub fn counts(&self) -> BTreeMap<RequestKind, Count> {
-        self.table().clone()
+    /// Nothing was counted yet.
+    ///
+    /// # Errors
+    /// None that depends on anything but the names.
+    pub fn new() -> prometheus::Result<Self> {
+        let total = Opts::new("kubelet_http_requests_total", "Requests to the node's server.");
+        let under_way = Opts::new(
+            "kubelet_http_inflight_requests",
+            "Requests to the node's server whose answer is under way.",
+        );
+        let seconds = HistogramOpts::new(
+            "kubelet_http_requests_duration_seconds",
+            "Seconds that requests to the node's server take.",
+        );
+        Ok(Self {
+            total: IntCounterVec::new(total, &LABELS)?,
+            under_way: IntGaugeVec::new(under_way, &LABELS)?,
+            seconds: HistogramVec::new(seconds, &LABELS)?,
+        })
     }
 
     pub(super) fn begin(&self, kind: RequestKind) -> UnderWay {
-        {
-            let mut table = self.table();
-            let count = table.entry(kind).or_default();
-            count.begun += 1;
-            count.under_way += 1;
-        }
-        UnderWay { requests: self.clone(), kind, since: clock::mono() }
+        let labels = labels(kind);
+        self.total.with_label_values(&labels).inc();
+        self.under_way.with_label_values(&labels).inc();
+        UnderWay { requests: self.clone(), kind, since: Instant::now() }
     }
+}
 
-    fn table(&self) -> MutexGuard<'_, BTreeMap<RequestKind, Count>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn labels(kind: RequestKind) -> [&'static str; 4] {
+    let long_running = if kind.is_long_running { "true" } else { "false" };
+    [kind.method, kind.path, kind.server_type.as_str(), long_running]
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let took = clock::mono().since(self.since);
-        if let Some(count) = self.requests.table().get_mut(&self.kind) {
-            count.under_way = count.under_way.saturating_sub(1);
-            count.took = count.took.saturating_add(took);
-        }
+        let labels = labels(self.kind);
+        self.requests.under_way.with_label_values(&labels).dec();
+        self.requests.seconds.with_label_values(&labels).observe(self.since.elapsed().as_secs_f64());
     }
 }
 
@@ -74,15 +78,23 @@ mod tests {
 
     #[test]
     fn a_request_is_under_way_until_its_answer_has_ended() {
-        let requests = Requests::default();
+        let requests = Requests::new().unwrap();
         let kind = RequestKind::of("GET", "/pods", ServerType::ReadWrite);
-        let count = || requests.counts().get(&kind).map(|count| (count.begun, count.under_way));
-        assert_eq!(count(), None);
+        let of = ["GET", "pods", "readwrite", "false"];
+        let count = || {
+            let seconds = requests.seconds.with_label_values(&of).get_sample_count();
+            (
+                requests.total.with_label_values(&of).get(),
+                requests.under_way.with_label_values(&of).get(),
+                seconds,
+            )
+        };
+        assert_eq!(count(), (0, 0, 0));
         let (one, other) = (requests.begin(kind), requests.begin(kind));
-        assert_eq!(count(), Some((2, 2)));
+        assert_eq!(count(), (2, 2, 0));
         drop(one);
-        assert_eq!(count(), Some((2, 1)));
+        assert_eq!(count(), (2, 1, 1));
         drop(other);
-        assert_eq!(count(), Some((2, 0)));
+        assert_eq!(count(), (2, 0, 2));
     }
 }

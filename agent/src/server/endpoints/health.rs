@@ -65,7 +65,7 @@ mod tests {
 
     fn said(check: HealthCheck, query: &str, failure: Option<&str>) -> (u16, String) {
         let sync_loop = Check { name: "syncloop", failure: failure.map(str::to_owned) };
-        let response = told(check, query, sync_loop);
+        let response = told(check, query, of(sync_loop));
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())

@@ -68,7 +68,7 @@ async fn pass_inputs(sender: &AttachSender, input: &mut Receiver<Input>, kind: K
                 attach_input::What::Resize(Resize { width: width.into(), height: height.into() })
             }
         };
-        if sender.send(&AttachInput { what: Some(what) }).await.is_err() {
+        if sender.send(&AttachInput::from(what)).await.is_err() {
             // The process has ended, or its shim is lost: the receiver tells which.
             break;
         }

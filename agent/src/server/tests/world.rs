@@ -95,7 +95,7 @@ impl World {
             gate,
             debugging: if settings.is_read_only { Debugging::Off } else { Debugging::On { logs: true } },
             server_type: ServerType::ReadWrite,
-            requests: Requests::default(),
+            requests: Requests::new().unwrap(),
             refusals: Refusals::default(),
             times: settings.times,
             connections: Connections::new(settings.places),

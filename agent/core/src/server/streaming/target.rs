@@ -38,8 +38,7 @@ pub fn container_id(
     if !is_meant(status, &path.pod) {
         return Err(not_found());
     }
-    let mut all = status.containers.iter().chain(&status.init_containers);
-    let found = all.find(|found| found.name == *container).ok_or_else(not_found)?;
+    let found = status.all_containers().find(|found| found.name == *container).ok_or_else(not_found)?;
     match &found.state {
         ContainerState::Running { .. } => found.id.clone().ok_or_else(not_found),
         ContainerState::Waiting { .. } | ContainerState::Terminated(_) => Err(not_found()),
