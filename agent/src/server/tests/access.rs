@@ -7,7 +7,7 @@ use rcgen::{DnType, ExtendedKeyUsagePurpose};
 use super::{
     client::{ask, request},
     pki::{Authority, Identity, Wanted},
-    world::{Settings, World},
+    world::{Decides, Settings, World},
 };
 
 /// Method and path of everything that there is.
@@ -212,7 +212,9 @@ async fn refusals_are_said_as_the_kubelet_says_them() {
 
 #[tokio::test]
 async fn somebody_who_says_nothing_is_somebody_only_where_that_is_asked_for() {
-    let world = World::start(Settings { anonymous: true, always_allows: true, ..Settings::default() }).await;
+    let world =
+        World::start(Settings { anonymous: true, decides: Decides::AlwaysAllow, ..Settings::default() })
+            .await;
     assert_eq!(world.status(None, "/pods").await, 200);
     assert_eq!(world.status_of_token("bad", "/pods").await, 401);
     assert_eq!(world.status(Some(&Authority::new().client("admin")), "/pods").await, 401);

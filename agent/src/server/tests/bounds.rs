@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     client::{H2_ALONE, LONG, Speaks, ask, connect, read, request},
-    world::{Settings, World},
+    world::{Decides, Settings, World},
 };
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
@@ -199,7 +199,7 @@ async fn cve_2023_44487_who_takes_requests_back_again_and_again_is_cut_off() {
 /// CVE-2019-11248, CVE-2025-0426: nothing for debugging is there for those who need not say who they are.
 #[tokio::test]
 async fn cve_2019_11248_the_read_only_port_shows_health_pods_and_numbers() {
-    let world = World::start(Settings { is_read_only: true, ..Settings::default() }).await;
+    let world = World::start(Settings { decides: Decides::ReadOnly, ..Settings::default() }).await;
     for (method, path, status) in [
         ("GET", "/healthz", 200),
         ("GET", "/pods", 200),

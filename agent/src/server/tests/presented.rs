@@ -18,7 +18,7 @@ async fn another_certificate_needs_no_restart_and_ends_no_connection() {
     let next = Authority::new();
     world.presented.send_replace(Some(certificate(&next)));
     let speaks = Speaks::default;
-    assert!(connect(world.address, &world.of_server, Some(&admin), speaks()).await.is_err());
+    connect(world.address, &world.of_server, Some(&admin), speaks()).await.unwrap_err();
     let mut after = connect(world.address, &next, Some(&admin), speaks()).await.unwrap();
     for stream in [&mut before, &mut after] {
         assert_eq!(ask(stream, &request("GET", "/pods", "")).await.unwrap().status, 200);
@@ -29,7 +29,7 @@ async fn another_certificate_needs_no_restart_and_ends_no_connection() {
 async fn without_a_certificate_nobody_is_answered_until_there_is_one() {
     let world = World::start(Settings::default()).await;
     world.presented.send_replace(None);
-    assert!(connect(world.address, &world.of_server, None, Speaks::default()).await.is_err());
+    connect(world.address, &world.of_server, None, Speaks::default()).await.unwrap_err();
     world.presented.send_replace(Some(certificate(&world.of_server)));
     assert_eq!(world.status(None, "/pods").await, 401);
 }
@@ -57,7 +57,7 @@ async fn tls_is_spoken_as_the_settings_say() {
             let mut provider = ring::default_provider();
             provider.cipher_suites.retain(|one| one.suite() != suite);
             let other = Speaks { versions, provider, ..Speaks::default() };
-            assert!(connect(world.address, &world.of_server, None, other).await.is_err());
+            connect(world.address, &world.of_server, None, other).await.unwrap_err();
         }
     }
 }

@@ -35,17 +35,26 @@ use crate::config::{TlsSettings, TlsVersion};
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
 
+/// Who says what somebody may.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decides {
+    /// The API server.
+    Webhook,
+    /// Nobody, of those who are known.
+    AlwaysAllow,
+    /// Nobody of anybody: it is the read-only port.
+    ReadOnly,
+}
+
 /// How a server is to be.
 pub(super) struct Settings {
     pub(super) tls: TlsSettings,
     pub(super) anonymous: bool,
-    pub(super) always_allows: bool,
+    pub(super) decides: Decides,
     /// How long what the API server says is kept.
     pub(super) keep: Duration,
     pub(super) times: Times,
     pub(super) places: Places,
-    /// The read-only port instead.
-    pub(super) is_read_only: bool,
 }
 
 impl Default for Settings {
@@ -53,11 +62,10 @@ impl Default for Settings {
         Self {
             tls: TlsSettings { least: TlsVersion::Tls12, suites: None, groups: None },
             anonymous: false,
-            always_allows: false,
+            decides: Decides::Webhook,
             keep: NEVER,
             times: Times { handshake: NEVER, first: NEVER, idle: NEVER, end: NEVER },
             places: PLACES,
-            is_read_only: false,
         }
     }
 }
@@ -77,7 +85,7 @@ impl World {
     pub(super) async fn start(settings: Settings) -> Self {
         let (api, authority, of_server) = (Api::default(), Authority::new(), Authority::new());
         let reviewer = || Reviewer::new(api.clients(), Handle::current()).without_pauses();
-        let authorizer = if settings.always_allows {
+        let authorizer = if settings.decides == Decides::AlwaysAllow {
             Authorizer::AlwaysAllow
         } else {
             let (reviewer, kept) = (Some(reviewer()), Kept::default());
@@ -89,11 +97,12 @@ impl World {
             tokens: Some(Tokens::new(reviewer(), settings.keep).unwrap()),
             anonymous: settings.anonymous,
         };
-        let gate = (!settings.is_read_only).then_some(Gate { authenticator, authorizer });
+        let is_read_only = settings.decides == Decides::ReadOnly;
+        let gate = (!is_read_only).then_some(Gate { authenticator, authorizer });
         let port = Arc::new(Port {
             answers: Echo,
             gate,
-            debugging: if settings.is_read_only { Debugging::Off } else { Debugging::On { logs: true } },
+            debugging: if is_read_only { Debugging::Off } else { Debugging::On { logs: true } },
             server_type: ServerType::ReadWrite,
             requests: Requests::new().unwrap(),
             refusals: Refusals::default(),
@@ -102,7 +111,7 @@ impl World {
         });
         let (presented, presenting) = watch::channel(Some(certificate(&of_server)));
         let config = tls::config(&settings.tls, presenting, true).unwrap();
-        let acceptor = (!settings.is_read_only).then(|| TlsAcceptor::from(Arc::new(config)));
+        let acceptor = (!is_read_only).then(|| TlsAcceptor::from(Arc::new(config)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
