@@ -84,7 +84,7 @@ mod tests {
     const LOG: &[u8] = b"2026-11-21T07:00:01.000000000Z stdout P he\n\
         2026-11-21T07:00:02.5Z stdout F llo\n\
         2026-11-21T07:00:03+00:00 stderr F oops\n\
-        2026-11-21T07:00:04.123456789012+02:00 stdout P \n\
+        2026-11-21T07:00:04.123456789+02:00 stdout P \n\
         2026-11-21T07:00:05.000000000Z stdout F \n";
 
     fn shown(mut shown: Shown) -> String {

@@ -12,12 +12,13 @@ mod process;
 mod subject;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use berth_core::{
+    cluster::node::KUBELET_VERSION,
     event::Outcome,
     failure::Failure,
     id::PodUid,
@@ -70,11 +71,14 @@ impl Metrics {
         let name = prometheus::Gauge::with_opts(name)?;
         name.set(1.0);
         registry.register(Box::new(name))?;
-        let version = Opts::new("kubernetes_build_info", "What runs here.")
-            .const_label("git_version", concat!("v", env!("CARGO_PKG_VERSION"), "-berth"));
-        let version = prometheus::Gauge::with_opts(version)?;
-        version.set(1.0);
-        registry.register(Box::new(version))?;
+        for (name, version) in
+            [("kubernetes_build_info", KUBELET_VERSION), ("berth_build_info", env!("CARGO_PKG_VERSION"))]
+        {
+            let labels = HashMap::from([("git_version".to_owned(), version.to_owned())]);
+            let build = prometheus::Gauge::with_opts(Opts::new(name, "The version.").const_labels(labels))?;
+            build.set(1.0);
+            registry.register(Box::new(build))?;
+        }
         let inner = Inner {
             operations: Operations::new(&registry)?,
             pods: Pods::new(&registry)?,

@@ -150,13 +150,23 @@ fn is_upgrade(endpoint: &Endpoint, request: &Request<Incoming>) -> bool {
     is_stream && is_asked && request.version() == Version::HTTP_11 && *request.method() != Method::CONNECT
 }
 
-/// Nobody is sent elsewhere, and no connection becomes a stream unasked: who passes answers on may believe them.
+/// Nobody is sent elsewhere, and no connection becomes a stream unasked: who passes answers on may believe them. From a directory of the
+/// node's logs the way leads to the same with or without a slash.
 fn is_passable(response: &Response, is_upgrade: bool) -> bool {
     let status = response.status();
-    let is_elsewhere = response.headers().contains_key(header::LOCATION)
-        || (status.is_redirection() && status != StatusCode::NOT_MODIFIED);
+    let is_elsewhere = match response.headers().get(header::LOCATION) {
+        Some(to) => status != StatusCode::MOVED_PERMANENTLY || !is_beside(to.as_bytes()),
+        None => status.is_redirection() && status != StatusCode::NOT_MODIFIED,
+    };
     let is_stream = status == StatusCode::SWITCHING_PROTOCOLS;
     !is_elsewhere && (!is_stream || is_upgrade) && (is_stream || !status.is_informational())
+}
+
+/// Whether a location is the same directory or one below it: a path, relative, of this server.
+fn is_beside(location: &[u8]) -> bool {
+    let path = location.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let is_path = !path.iter().any(|byte| matches!(byte, b':' | b'\\' | b'#') || byte.is_ascii_control());
+    is_path && !path.is_empty() && !path.starts_with(b"/") && !path.windows(2).any(|pair| pair == b"//")
 }
 
 /// Tells of those who were not let in, now and then.
@@ -201,27 +211,37 @@ mod tests {
 
     #[test]
     fn cve_2020_8559_nobody_is_sent_elsewhere() {
-        let answer = |status: u16, location: bool| {
+        let answer = |status: u16, location: &'static str| {
             let mut response = of(StatusCode::from_u16(status).unwrap(), "text/plain", "");
-            if location {
-                response.headers_mut().insert(header::LOCATION, http::HeaderValue::from_static("https://x/"));
+            if !location.is_empty() {
+                response.headers_mut().insert(header::LOCATION, http::HeaderValue::from_static(location));
             }
             response
         };
         for (status, location, is_upgrade, expected) in [
-            (200, false, false, true),
-            (304, false, false, true),
-            (404, false, true, true),
-            (500, false, true, true),
-            (101, false, true, true),
-            (101, false, false, false),
-            (101, true, true, false),
-            (100, false, true, false),
-            (103, false, false, false),
-            (200, true, false, false),
-            (301, false, false, false),
-            (302, true, true, false),
-            (307, false, true, false),
+            (200, "", false, true),
+            (304, "", false, true),
+            (404, "", true, true),
+            (500, "", true, true),
+            (101, "", true, true),
+            (101, "", false, false),
+            (101, "https://x/", true, false),
+            (100, "", true, false),
+            (103, "", false, false),
+            (200, "https://x/", false, false),
+            (200, "logs/", false, false),
+            (301, "", false, false),
+            (301, "logs/", false, true),
+            (301, "../logs?x=https://y/", false, true),
+            (301, "https://x/", false, false),
+            (301, "https:x", false, false),
+            (301, "//x/", false, false),
+            (301, "/x", false, false),
+            (301, "\\\\x", false, false),
+            (301, "a//x", false, false),
+            (301, "?x", false, false),
+            (302, "logs/", true, false),
+            (307, "", true, false),
         ] {
             assert_eq!(is_passable(&answer(status, location), is_upgrade), expected, "{status} {location}");
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!   a request ─▶ newest reading, at most 10 s old ─▶ berth_core::stats ─▶ JSON, texts
 //!                    │ else: one thread reads cgroups, /proc and namespaces; requests at once share it
-//!   walk, every volumeStatsAggPeriod ─▶ workers measure trees and file systems ─┘
+//!   walk, every volumeStatsAggPeriod while somebody asks ─▶ workers measure trees and file systems ─┘
 //! ```
 //!
 //! No process is forked and nobody is asked for a container: containerd says once where its layers are, and every few minutes
@@ -29,7 +29,7 @@ use berth_core::{
     time::Mono,
 };
 use jiff::Timestamp;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
 
 use self::{cgroupfs::Hierarchy, reading::Reader};
 use crate::{clock, effects::Host, one_thread::OneThread, view::View};
@@ -64,6 +64,8 @@ struct Inner {
     /// The last reading, and when it was begun.
     last: Mutex<Option<(Mono, Arc<Collected>)>>,
     disks: Mutex<DiskUsage>,
+    /// When somebody has asked for what is on disks.
+    wanted: watch::Sender<Option<Mono>>,
     /// One request at a time has the node measured; those behind it find what it found.
     node_turn: Semaphore,
     /// Where containerd has its layers, where it says so.
@@ -88,6 +90,7 @@ impl Stats {
             thread: OneThread::default(),
             last: Mutex::default(),
             disks: Mutex::default(),
+            wanted: watch::Sender::new(None),
             node_turn: Semaphore::new(1),
             layers_dir: OnceCell::default(),
             machine: OnceLock::default(),
@@ -105,8 +108,10 @@ impl Stats {
         let summary = if only_cpu_and_memory {
             stats::cpu_and_memory(&read)
         } else {
+            self.0.wanted.send_replace(Some(clock::mono()));
             self.measure_node_if_due().await;
-            stats::summary(&read, &self.disks())
+            let disks = self.disks().clone();
+            stats::summary(&read, &disks)
         };
         summary.ok_or(StatsError::NoRoot(cgroupfs::ROOT))
     }
@@ -126,8 +131,10 @@ impl Stats {
         if let Err(error) = &read {
             tracing::warn!(error = crate::causes::with_causes(error), "statistics cannot be read");
         }
+        self.0.wanted.send_replace(Some(clock::mono()));
         self.measure_node_if_due().await;
-        stats::cgroup_metrics(read.ok().as_deref(), &self.disks())
+        let disks = self.disks().clone();
+        stats::cgroup_metrics(read.ok().as_deref(), &disks)
     }
 
     /// The newest reading, made anew when it is older than [`INTERVAL`].

@@ -1,15 +1,18 @@
-//! What is measured in the background: trees of each pod once in a period, each at a moment of its own.
+//! What is measured in the background while somebody asks for it: trees of each pod once in a period, each at a moment of its own.
 
 use std::time::Duration;
 
-use berth_core::stats::{PodSubject, Subjects};
+use berth_core::{
+    stats::{PodSubject, Subjects},
+    time::Mono,
+};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     READ_WITHIN, Stats,
     containerd::{self, Layers},
 };
-use crate::causes::with_causes;
+use crate::{causes::with_causes, clock};
 
 /// How often trees are measured where volumes are not.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -19,6 +22,9 @@ const FIRST: Duration = Duration::from_secs(10);
 
 /// How often the layers of images are asked for.
 const LAYERS_EVERY: Duration = Duration::from_secs(300);
+
+/// For how long a question about what is on disks keeps it measured: longer than monitoring pauses between two.
+const WANTED_FOR: Duration = Duration::from_secs(600);
 
 /// The shortest period: a shorter one would measure all the time.
 const PERIOD_MIN: Duration = Duration::from_secs(10);
@@ -33,6 +39,7 @@ impl Stats {
         let period = self.0.host.config.stats.volume_period.unwrap_or(PERIOD).max(PERIOD_MIN);
         let mut spread_over = period.min(FIRST);
         loop {
+            self.somebody_wants_to_know(period.max(WANTED_FOR)).await;
             let began = Instant::now();
             self.measure_pods(spread_over).await;
             sleep_until(began + spread_over).await;
@@ -40,10 +47,18 @@ impl Stats {
         }
     }
 
+    /// Waits until somebody has asked for what is on disks within such a time: nobody looks at trees for nobody.
+    async fn somebody_wants_to_know(&self, within: Duration) {
+        let is_wanted = |asked: &Option<Mono>| asked.is_some_and(|at| clock::mono().since(at) < within);
+        // The sender lives as long as this.
+        drop(self.0.wanted.subscribe().wait_for(is_wanted).await);
+    }
+
     /// Asks containerd, which may be away, beside the pods.
     async fn follow_images(&self) {
         let mut layers = Layers::default();
         loop {
+            self.somebody_wants_to_know(WANTED_FOR.max(LAYERS_EVERY * 2)).await;
             let again = if self.measure_images(&mut layers).await { LAYERS_EVERY } else { PERIOD };
             sleep(again).await;
         }

@@ -1,6 +1,5 @@
 use std::{
     fs::{self, File},
-    io::Write,
     os::unix::fs::{MetadataExt, symlink},
     path::Path,
 };
@@ -20,9 +19,7 @@ fn whole(at: &Path) -> Option<Measured> {
 }
 
 fn file(at: &Path, bytes: usize) {
-    let mut file = File::create(at).unwrap();
-    file.write_all(&vec![1; bytes]).unwrap();
-    file.sync_all().unwrap();
+    fs::write(at, vec![1; bytes]).unwrap();
 }
 
 fn blocks(at: &Path) -> u64 {

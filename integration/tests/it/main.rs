@@ -150,14 +150,7 @@ fn main() -> ExitCode {
         demo::tests(),
         crash::tests(),
         systemd::tests(),
-        soak::tests(),
     ];
-    suite::main(
-        all.into_iter()
-            .flatten()
-            .chain(api_status::tests())
-            .chain(api_debug::tests())
-            .chain(server::tests())
-            .collect(),
-    )
+    let later = [api_status::tests(), api_debug::tests(), server::tests(), soak::tests()];
+    suite::main(all.into_iter().chain(later).flatten().collect())
 }

@@ -17,7 +17,7 @@ use crate::shim::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What an answer to ExecSync may take beyond the time that the process may take.
-const EXEC_SYNC_GRACE: Duration = Duration::from_secs(10);
+const EXEC_SYNC_GRACE: Duration = Duration::from_secs(120);
 
 /// A connected shim. Clones share the connection.
 #[derive(Debug, Clone)]

@@ -118,8 +118,7 @@ fn subject(
     status: &PodStatus,
     sandbox: Option<&SandboxId>,
 ) -> Option<PodSubject> {
-    let all = status.init_containers.iter().chain(&status.containers);
-    let running = all.filter_map(|container| {
+    let running = status.all_containers().filter_map(|container| {
         let (Some(id), ContainerState::Running { started_at }) = (&container.id, &container.state) else {
             return None;
         };

@@ -10,7 +10,7 @@ use crate::config::{BerthConfiguration, CniSection, Config, OciRuntime, RuntimeS
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 64] = [
+const SETTINGS: [(&str, &str); 63] = [
     ("address", "127.0.0.1"),
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("authentication", "{anonymous: {enabled: true}}"),
@@ -69,7 +69,6 @@ const SETTINGS: [(&str, &str); 64] = [
     ("staticPodPath", "/x"),
     ("streamingConnectionIdleTimeout", "1h"),
     ("syncFrequency", "10s"),
-    ("systemCgroups", "/system.slice"),
     ("systemReserved", "{cpu: 100m}"),
     ("tlsCipherSuites", "[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]"),
     ("tlsCurvePreferences", "[29]"),
@@ -79,7 +78,7 @@ const SETTINGS: [(&str, &str); 64] = [
 
 /// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one, and `runOnce` is
 /// refused.
-const ELSEWHERE: [&str; 11] = [
+const ELSEWHERE: [&str; 12] = [
     "enforceNodeAllocatable",
     "failCgroupV1",
     "failSwapOn",
@@ -89,6 +88,7 @@ const ELSEWHERE: [&str; 11] = [
     "memoryThrottlingFactor",
     "mergeDefaultEvictionSettings",
     "runOnce",
+    "systemCgroups",
     "tlsCertFile",
     "tlsPrivateKeyFile",
 ];
@@ -187,4 +187,12 @@ fn the_page_has_our_own_fields_with_their_defaults() {
     assert_eq!(rows, defaults);
     fields.sort();
     assert_eq!(rows.into_keys().collect::<Vec<_>>(), fields);
+}
+
+/// It needs another field beside it.
+#[test]
+fn the_cgroup_of_the_system_is_shown() {
+    let of = |text: &str| load_text(text, &[FLAGS]).unwrap().resolve(&facts()).unwrap().stats.system_cgroup;
+    assert_eq!(of("cgroupRoot: /x\n"), None);
+    assert_eq!(of("cgroupRoot: /x\nsystemCgroups: /system.slice\n").as_deref(), Some("/system.slice"));
 }

@@ -13,8 +13,8 @@ use tokio::{
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
-        Error, Message,
-        protocol::{Role, WebSocketConfig},
+        Error, Message, Utf8Bytes,
+        protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
     },
 };
 
@@ -122,7 +122,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Writer<T> {
 
     /// Says that nothing more comes.
     pub(super) async fn close(&mut self) -> Result<(), Error> {
-        self.0.close().await
+        // Clients take any other code, and none, for a failure.
+        let normal = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+        self.0.send(Message::Close(Some(normal))).await
     }
 }
 

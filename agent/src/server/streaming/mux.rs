@@ -173,8 +173,14 @@ impl State {
                 Event::Finished { stream } => self.ended(stream, End::Finished),
                 Event::Reset { stream, status } => {
                     tracing::debug!(%stream, ?status, "the client has ended a stream");
+                    let before = self.opened.len();
                     self.opened.retain(|opened| opened.id != stream);
-                    self.ended(stream, End::Reset);
+                    if self.opened.len() < before {
+                        // Nobody has taken it, so nobody forgets it.
+                        self.streams.remove(&stream);
+                    } else {
+                        self.ended(stream, End::Reset);
+                    }
                 }
                 Event::GoAway | Event::Pong { .. } => {}
             }

@@ -11,7 +11,7 @@ use berth_core::{id::PodUid, server::streaming::Refusal};
 const NODE_MAX: usize = 512;
 
 /// Sessions of one pod, so that none takes those of all others. Build systems run dozens of commands in one.
-const POD_MAX: usize = 128;
+const POD_MAX: usize = 256;
 
 /// Places for sessions. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +70,7 @@ mod tests {
         let mut held: Vec<Place> = (0..POD_MAX).map(|_| take(0).unwrap()).collect();
         let refusal = take(0).unwrap_err();
         assert_eq!(refusal.status, 429);
-        assert!(refusal.text.starts_with("the pod has 128 streaming sessions"), "{}", refusal.text);
+        assert!(refusal.text.starts_with("the pod has 256 streaming sessions"), "{}", refusal.text);
         assert_eq!(refusal.headers, [("retry-after", "10".to_owned())]);
         held.extend((POD_MAX..NODE_MAX).map(|number| take(1 + number / POD_MAX).unwrap()));
         let refusal = take(9).unwrap_err();

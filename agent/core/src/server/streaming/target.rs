@@ -133,6 +133,7 @@ mod tests {
                 container("done", ContainerState::Terminated(ended)),
                 container("crashes", waiting),
             ],
+            ephemeral_containers: vec![container("debugger", running())],
         }
     }
 
@@ -151,6 +152,7 @@ mod tests {
             (None, "app", true),
             (Some("u1"), "app", true),
             (None, "sidecar", true),
+            (None, "debugger", true),
             (Some("u2"), "app", false),
             (None, "done", false),
             (None, "crashes", false),

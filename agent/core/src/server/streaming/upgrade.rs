@@ -39,7 +39,7 @@ impl Upgrade {
         let UpgradeRequest { method, connection, upgrade, key, version, is_whole } = request;
         let wants = |value: &&str| value.to_ascii_lowercase().contains("upgrade");
         if !connection.iter().any(wants) {
-            return Err(Refusal::bad_request("Upgrade request required"));
+            return Err(Refusal::new(500, "Upgrade request required"));
         }
         if !is_whole {
             return Err(Refusal::bad_request(
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn cve_2018_1002105_only_what_is_understood_is_upgraded() {
         for (request, status, text) in [
-            (UpgradeRequest::default(), 400, "Upgrade request required"),
-            (UpgradeRequest { connection: &["keep-alive"], ..SPDY }, 400, "Upgrade request required"),
+            (UpgradeRequest::default(), 500, "Upgrade request required"),
+            (UpgradeRequest { connection: &["keep-alive"], ..SPDY }, 500, "Upgrade request required"),
             (
                 UpgradeRequest { is_whole: false, ..SPDY },
                 400,

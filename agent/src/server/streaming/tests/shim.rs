@@ -80,10 +80,10 @@ async fn serve(socket: UnixStream, seen: &Seen) {
         shim.flood(seen);
         let is_writing = !shim.server.output().pending().is_empty();
         let done = tokio::select! {
-            _ = socket.readable() => socket.try_read(&mut buffer).map(|count| {
-                shim.server.feed(&buffer[..count]);
-                count
-            }),
+            _ = socket.readable() => {
+                let read = socket.try_read(&mut buffer);
+                read.inspect(|count| shim.server.feed(&buffer[..*count]))
+            }
             _ = socket.writable(), if is_writing => {
                 let written = socket.try_write(shim.server.output().pending());
                 written.inspect(|count| shim.server.output().written(*count))

@@ -112,6 +112,7 @@ fn published(sandbox: SandboxId) -> Published {
         start_time: None,
         qos: QosClass::BestEffort,
         init_containers: Vec::new(),
+        ephemeral_containers: Vec::new(),
         containers: containers.collect(),
     };
     Published { pod, status: Arc::new(status), sandbox: Some(sandbox), remains: Remains::Something }
