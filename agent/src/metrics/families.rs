@@ -21,6 +21,11 @@ pub(super) fn operation_seconds() -> Result<Vec<f64>> {
     exponential_buckets(0.005, 2.5, 14)
 }
 
+/// A count; those of a node are far below what a float cannot tell apart.
+pub(super) fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+}
+
 /// Makes families that are shown by a registry. The bounds of histograms are the kubelet's, since recording rules name them.
 /// Source: `pkg/kubelet/metrics/metrics.go`.
 #[derive(Debug)]

@@ -8,7 +8,10 @@ use berth_core::{
 };
 use prometheus::{GaugeVec, Registry, Result};
 
-use super::{families::Families, subject::plugin};
+use super::{
+    families::{Families, number},
+    subject::plugin,
+};
 use crate::view::PodView;
 
 /// Families that are counted anew.
@@ -90,9 +93,4 @@ fn word(container: &ContainerStatus) -> Option<&'static str> {
         ContainerState::Terminated(_) => Some("exited"),
         ContainerState::Waiting { .. } => container.id.as_ref().map(|_| "created"),
     }
-}
-
-/// Counts of pods and containers are far below what a float cannot tell apart.
-fn number(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }

@@ -9,6 +9,8 @@ use nix::unistd::{SysconfVar, sysconf};
 use prometheus::{Gauge, Opts, Registry, Result};
 use rustix::process::{Resource, getrlimit};
 
+use super::families::number;
+
 /// Where the kernel tells of this process.
 const OWN: &str = "/proc/self";
 
@@ -83,10 +85,6 @@ fn clock_ticks() -> f64 {
 fn page_bytes() -> f64 {
     let bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     bytes.and_then(|bytes| u32::try_from(bytes).ok()).map_or(4096.0, f64::from)
-}
-
-fn number(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
 /// A count in a float, as near as that has it.

@@ -11,6 +11,7 @@ mod identity;
 pub mod log_options;
 pub mod node_log;
 mod path;
+mod percent;
 mod places;
 pub mod query;
 mod request;

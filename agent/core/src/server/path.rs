@@ -3,6 +3,8 @@
 //! Go's server cleans a path and sends who asked to the clean one; here a path that would have to be cleaned is none, so that what is
 //! authorized and what is answered can never be two things.
 
+use super::percent;
+
 /// Bytes of a path. Names in it have 253 at most, and a file below the log directory has 4096.
 const PATH_MAX: usize = 8 << 10;
 
@@ -50,7 +52,8 @@ impl Path {
 }
 
 fn segment(raw: &str) -> Result<String, Unclear> {
-    let decoded = decoded(raw).ok_or(Unclear::Malformed)?;
+    let bytes = percent::decoded(raw).ok_or(Unclear::Malformed)?;
+    let decoded = String::from_utf8(bytes).map_err(|_not_utf8| Unclear::Malformed)?;
     if decoded.chars().any(char::is_control) {
         return Err(Unclear::Malformed);
     }
@@ -59,24 +62,6 @@ fn segment(raw: &str) -> Result<String, Unclear> {
         text if text.contains('/') => Err(Unclear::Unclean),
         _ => Ok(decoded),
     }
-}
-
-/// `None` for a `%` without two digits, and for what is no UTF-8.
-fn decoded(raw: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(raw.len());
-    let mut rest = raw.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        if first == b'%' {
-            let (digits, behind) = after.split_first_chunk::<2>()?;
-            let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
-            bytes.push(u8::try_from(high? * 16 + low?).ok()?);
-            rest = behind;
-        } else {
-            bytes.push(first);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 
+use super::percent;
+
 /// Names and values, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
@@ -52,19 +54,7 @@ pub fn rfc3339(text: &str) -> Option<Timestamp> {
 }
 
 fn unescaped(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let mut digit =
-                    || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-                digit()? << 4 | digit()?
-            }
-            other => other,
-        });
-    }
+    let bytes = percent::decoded(&text.replace('+', " "))?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
