@@ -112,6 +112,8 @@ impl Kubelet {
         command.args(["--root-dir", ROOT_DIR, "--hostname-override", NODE_NAME, "--config"]);
         command.arg(self.dir.join("kubelet.yaml")).args(&self.settings.flags);
         command.arg("--cert-dir").arg(self.dir.join("pki")).env("PATH", binaries::search_path(None)?);
+        // Its cAdvisor finds containers as it does where containerd has its usual socket.
+        command.args(["--containerd", SOCKET]);
         if let Some(kubeconfig) = &self.settings.kubeconfig {
             command.arg("--kubeconfig").arg(kubeconfig);
         }

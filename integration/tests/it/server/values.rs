@@ -1,13 +1,15 @@
 //! What Berth measures beside what the kubelet measures: the same pods on a node of each, in one cluster. Every series of
 //! `/metrics/resource` and every field of `/stats/summary` of the kubelet is there, with its values.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod tolerance;
+
+use std::collections::BTreeMap;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::NODE_NAME;
 use berth_integration::wait::{self, Look};
-use berth_integration::{cluster, components, files, kubelet};
+use berth_integration::{cgroup, cluster, components, files, kubelet};
 use serde_json::{Value, json};
 
 use super::Served;
@@ -15,10 +17,8 @@ use crate::kit::{FOR_EVER, SOON, measured, shell, with};
 
 const NODES: [&str; 2] = [NODE_NAME, kubelet::NODE_NAME];
 
-/// What of `/stats/summary` is not there, or otherwise, and why. Each is in docs/differences.md.
-const NOT_OURS: [(&str, &str); 0] = [];
-/// Series of `/metrics/resource` that are not there, and why. Each is in docs/differences.md.
-const SERIES_NOT_OURS: [(&str, &str); 0] = [];
+/// Fields of `/stats/summary` that are not there where cgroups have no pressure, by a part of their path. docs/differences.md has them.
+const NOT_OURS: [&str; 2] = ["psi", "io"];
 
 /// The kubelet looks at a container every 10 s (`housekeepingInterval` of cAdvisor), at one that changes little every 15 s, and
 /// gives a rate over the time between two looks: after two of the longest, everything that it tells is of the load.
@@ -33,6 +33,13 @@ const RATE_TOLERANCE: f64 = 0.1;
 const HELD: u64 = 32;
 /// What the page cache has of a container's image beside that depends on who has read it first, MiB.
 const MEMORY_TOLERANCE: u64 = 4;
+/// What is measured once somebody has asked, and what is the difference of two looks.
+const MEASURED_LATE: [&str; 4] = [
+    "pods/burns/containers/main/cpu/usageNanoCores",
+    "pods/holds/volume/v/usedBytes",
+    "pods/holds/containers/main/rootfs/usedBytes",
+    "pods/holds/containers/main/logs/usedBytes",
+];
 /// In a volume, MiB.
 const STORED: u64 = 8;
 
@@ -61,17 +68,19 @@ pub(super) fn all() -> Result<()> {
         }
     }
     let first = two(|node| series(&served, node))?;
+    // Who asks first has what is on disks measured from then on.
+    two(|node| summary(&served, node))?;
     // Both have looked twice since everything runs; nothing is to be seen sooner.
     thread::sleep(std::time::Duration::from_secs(2 * LONGEST_LOOK));
     let measured_all = |node: &str| {
         let summary = summary(&served, node)?;
-        let usage = number(&summary, "pods/burns/containers/main/cpu/usageNanoCores");
-        Ok(if usage.is_some() { Look::Ready(summary) } else { Look::NotYet("no rate of `burns`".to_owned()) })
+        let missing = MEASURED_LATE.into_iter().find(|path| number(&summary, path).is_none());
+        Ok(missing.map_or(Look::Ready(summary), |path| Look::NotYet(format!("no {path}"))))
     };
     let summaries = two(|node| wait::until("the summary to be whole", SOON, || measured_all(node)))?;
     let second = two(|node| series(&served, node))?;
-    let mut differences = series_that_are_missing(&second);
-    differences.extend(fields_that_are_missing(&summaries));
+    let mut differences = all_series(&second);
+    differences.extend(fields(&summaries));
     differences.extend(values_of_series(&first, &second));
     differences.extend(values_of_summaries(&summaries));
     differences.extend(untold()?);
@@ -140,10 +149,12 @@ fn sample(line: &str) -> Option<(String, Sample)> {
     Some((name, Sample { value, at: numbers.next().and_then(|at| at.parse().ok()) }))
 }
 
-fn series_that_are_missing([ours, theirs]: &[Series; 2]) -> Vec<String> {
-    let is_known = |name: &str| SERIES_NOT_OURS.iter().any(|(known, _)| name.starts_with(known));
-    let missing = theirs.keys().filter(|name| !ours.contains_key(*name) && !is_known(name));
-    missing.map(|name| format!("no series {name}")).collect()
+/// Those that are missing, and those that have other values.
+fn all_series([ours, theirs]: &[Series; 2]) -> Vec<String> {
+    let missing = theirs.keys().filter(|name| !ours.contains_key(*name));
+    let missing = missing.map(|name| format!("no series {name}"));
+    let both = ours.iter().filter_map(|(name, ours)| Some((name, ours.value, theirs.get(name)?.value)));
+    missing.chain(both.filter_map(|(name, ours, theirs)| tolerance::series(name, ours, theirs))).collect()
 }
 
 /// The summary with pods, containers, volumes and the like by their names, and without the name of the node.
@@ -171,26 +182,30 @@ fn by_name(value: &Value) -> Value {
     }
 }
 
-/// The paths of everything that is no map.
-fn paths(value: &Value, at: &str, all: &mut BTreeSet<String>) {
+/// Everything that is no map, by its path.
+fn leaves(value: &Value, at: &str, all: &mut BTreeMap<String, Value>) {
     match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| paths(value, &format!("{at}/{key}"), all)),
+        Value::Object(map) => map.iter().for_each(|(key, value)| leaves(value, &format!("{at}/{key}"), all)),
         _ => {
-            all.insert(at.trim_start_matches('/').to_owned());
+            all.insert(at.trim_start_matches('/').to_owned(), value.clone());
         }
     }
 }
 
-fn fields_that_are_missing(summaries: &[Value; 2]) -> Vec<String> {
+/// Those that are missing, and those that have other values.
+fn fields(summaries: &[Value; 2]) -> Vec<String> {
     let [ours, theirs] = summaries.each_ref().map(|summary| {
-        let mut all = BTreeSet::new();
-        paths(summary, "", &mut all);
+        let mut all = BTreeMap::new();
+        leaves(summary, "", &mut all);
         all
     });
-    let is_known = |path: &String| NOT_OURS.iter().any(|(known, _)| path.ends_with(known));
+    let has_pressure = cgroup::is_unified();
+    let is_known = |path: &String| path.split('/').any(|part| NOT_OURS.contains(&part)) && !has_pressure;
     // Links of pods and containers have other names on each node, and those of the other's are there too.
-    let missing = theirs.iter().filter(|path| !ours.contains(*path) && !path.contains("/interfaces/"));
-    missing.filter(|path| !is_known(path)).map(|path| format!("no field {path} of the summary")).collect()
+    let missing = theirs.keys().filter(|path| !ours.contains_key(*path) && !path.contains("/interfaces/"));
+    let missing =
+        missing.filter(|path| !is_known(path)).map(|path| format!("no field {path} of the summary"));
+    missing.chain(tolerance::summaries(&ours, &theirs)).collect()
 }
 
 fn number(value: &Value, path: &str) -> Option<f64> {
@@ -272,9 +287,6 @@ fn summed(summaries: &[Value; 2]) -> [Option<f64>; 2] {
 /// What is not here, and of which docs/differences.md says nothing.
 fn untold() -> Result<Vec<String>> {
     let page = files::read(components::workspace().join("docs/differences.md"))?;
-    let all = NOT_OURS.iter().chain(&SERIES_NOT_OURS);
-    let untold = all.filter(|(what, _)| !page.contains(&format!("`{what}`")));
-    Ok(untold
-        .map(|(what, why)| format!("docs/differences.md does not say that there is no {what}: {why}"))
-        .collect())
+    let untold = NOT_OURS.into_iter().filter(|what| !page.contains(&format!("`{what}`")));
+    Ok(untold.map(|what| format!("docs/differences.md does not say that there is no {what}")).collect())
 }
