@@ -8,7 +8,7 @@ use std::{
 
 use berth_core::{
     config::CgroupVersion,
-    stats::{Level, MemoryInfo, level_v1, level_v2, root_v1, root_v2, soft_open_files},
+    stats::{Level, MemoryInfo, PROCESS_LISTS, level_v1, level_v2, root_v1, root_v2, soft_open_files},
 };
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, openat, statat};
@@ -63,12 +63,12 @@ impl Hierarchy {
 
     /// The first process of a level.
     pub(super) fn first_process(&self, path: &str) -> Option<u32> {
-        let controller = match self.version {
-            CgroupVersion::V1 => "cpu",
-            CgroupVersion::V2 => "",
+        let (controller, lists): (_, &[&str]) = match self.version {
+            CgroupVersion::V1 => ("cpu", &["cgroup.procs"]),
+            CgroupVersion::V2 => ("", &PROCESS_LISTS),
         };
-        let list = file(&self.open(controller, path)?, "cgroup.procs")?;
-        list.lines().next()?.parse().ok()
+        let dir = self.open(controller, path)?;
+        lists.iter().find_map(|list| file(&dir, list)?.lines().next()?.parse().ok())
     }
 
     /// The soft bound on open files of a level's first process.
@@ -150,6 +150,20 @@ mod tests {
         assert!(hierarchy.read("/kubepods/pod1", &MemoryInfo::default()).is_none());
         assert!(hierarchy.read("/kubepods/pod2", &MemoryInfo::default()).is_none());
         assert_eq!(hierarchy.first_process("/kubepods/pod2"), None);
+    }
+
+    #[test]
+    fn processes_that_crun_has_under_systemd_are_found() {
+        let dir = TempDir::new().unwrap();
+        let scope = dir.path().join("pod.slice/cri-containerd-id.scope");
+        fs::create_dir_all(scope.join("container")).unwrap();
+        fs::write(scope.join("cpu.stat"), "usage_usec 5\n").unwrap();
+        fs::write(scope.join("cgroup.procs"), "").unwrap();
+        fs::write(scope.join("container/cgroup.procs"), "7\n8\n9\n").unwrap();
+        let hierarchy = Hierarchy::at(CgroupVersion::V2, dir.path());
+        let path = "/pod.slice/cri-containerd-id.scope";
+        assert_eq!(hierarchy.first_process(path), Some(7));
+        assert_eq!(hierarchy.read(path, &MemoryInfo::default()).unwrap().level.tasks.processes, 3);
     }
 
     #[test]

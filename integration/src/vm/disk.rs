@@ -30,6 +30,7 @@ const PACKAGES: &[&str] = &[
     "iptables",
     "kmod",
     "libseccomp2",
+    "openssl",
     "procps",
     "systemd",
     "systemd-sysv",

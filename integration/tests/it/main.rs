@@ -70,6 +70,7 @@ mod silent;
 mod snapshotters;
 mod soak;
 mod stalls;
+mod statistics;
 mod stock;
 mod suite;
 mod swept;
@@ -144,6 +145,7 @@ fn main() -> ExitCode {
         interrupted::tests(),
         silent::tests(),
         stalls::tests(),
+        statistics::tests(),
         unanswered::tests(),
         behind::tests(),
         chaos::tests(),

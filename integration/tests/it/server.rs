@@ -39,6 +39,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 
+pub(crate) use self::alone::Alone;
 pub(crate) use self::stress::ten_gigabytes;
 use crate::api_pods::{is_ready, path};
 use crate::kit::{measured, pod, spent, with};

@@ -36,7 +36,7 @@ pub use pressure::{Pressure, Psi};
 pub use report::{SystemContainers, cpu_and_memory, summary};
 pub use resource::resource_metrics;
 pub use v1::{level as level_v1, root as root_v1};
-pub use v2::{level as level_v2, root as root_v2};
+pub use v2::{PROCESS_LISTS, level as level_v2, root as root_v2};
 
 #[cfg(test)]
 mod tests;

@@ -105,8 +105,12 @@ fn stats(memory: Memory, text: &str, usage: impl Fn(u64, u64) -> u64) -> Memory 
     memory.with_files(active, inactive)
 }
 
+/// Files that list the processes of a level of version 2. Under systemd crun has those of a container in a level of its own
+/// (`run.oci.systemd.subgroup` of crun.1).
+pub const PROCESS_LISTS: [&str; 2] = ["cgroup.procs", "container/cgroup.procs"];
+
 fn tasks(read: &impl Fn(&str) -> Option<String>, value: &impl Fn(&str) -> Option<u64>) -> Tasks {
-    let processes = read("cgroup.procs").map_or(0, |text| count(&text));
+    let processes = PROCESS_LISTS.iter().filter_map(|list| read(list)).map(|text| count(&text)).sum();
     Tasks {
         processes,
         threads: value("pids.current").unwrap_or(processes),

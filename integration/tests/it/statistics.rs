@@ -1,0 +1,133 @@
+//! Statistics beside the files of cgroups that they are made of, whatever version these have and whoever makes them.
+
+use anyhow::{Context, Result, ensure};
+use berth_integration::cgroup::{self, Group};
+use berth_integration::wait::{self, Look};
+use serde_json::{Value, json};
+
+use crate::kit::{FOR_EVER, SOON, container_group, group, pod, shell};
+use crate::server::Alone;
+use crate::suite::{Test, same, test};
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![test("statistics::are_what_the_files_of_cgroups_say", all)]
+}
+
+/// Memory that a container may have, MiB.
+const LIMIT: u64 = 64;
+/// What a container at rest may take or give back between two looks.
+const AT_REST: u64 = 1 << 20;
+
+fn all() -> Result<()> {
+    let alone = Alone::start()?;
+    let limits = json!({ "resources": { "limits": { "cpu": "100m", "memory": format!("{LIMIT}Mi") } } });
+    let burns = shell("burns", "trap 'exit 0' TERM; while :; do :; done", limits.clone());
+    // Files that nobody uses are none of the working set, and memory that is shared is.
+    let script = format!(
+        "dd if=/dev/urandom of=/dev/shm/held bs=1M count=16; cat /bin/busybox >/dev/null; {FOR_EVER}"
+    );
+    let holds = shell("holds", &script, limits);
+    alone.run("shown", &pod("shown", json!({ "containers": [burns, holds] })))?;
+    let state = alone.node.ready("shown")?;
+    let world = &alone.node.world;
+    let pod_group = group(world, &state)?;
+    let [burns, holds] = ["burns", "holds"].map(|name| container_group(world, &state, name));
+    let (burns, holds) = (burns?, holds?);
+
+    let before = burns.cpu_us()?;
+    let shown = wait::until("statistics that are younger", SOON, || {
+        let shown = shown(&alone)?;
+        let usage = &container(&shown, "burns")?["cpu"];
+        let (total, rate) = (amount(&usage["usageCoreNanoSeconds"])?, amount(&usage["usageNanoCores"])?);
+        Ok(if total / 1000 >= before && rate > 0 {
+            Look::Ready(shown)
+        } else {
+            Look::NotYet(format!("{total} ns of {before} us, {rate}"))
+        })
+    })?;
+    let burnt = amount(&container(&shown, "burns")?["cpu"]["usageCoreNanoSeconds"])? / 1000;
+    ensure!(burnt <= burns.cpu_us()?, "{burnt} us are more than the kernel says");
+    let rate = amount(&container(&shown, "burns")?["cpu"]["usageNanoCores"])?;
+    ensure!(rate <= 120_000_000, "{rate} of 100,000,000 that it may use");
+
+    memory(&container(&shown, "holds")?["memory"], &holds)?;
+    ensure!(amount(&container(&shown, "holds")?["memory"]["workingSetBytes"])? >= 16 << 20, "{shown}");
+    let pod_memory = amount(&shown["memory"]["workingSetBytes"])?;
+    near("working set of the pod", pod_memory, working_set(&pod_group)?)?;
+    same("processes", amount(&shown["process_stats"]["process_count"])?, pod_group.members()?.len() as u64)?;
+    for (name, has_pressure) in [
+        ("cpu", has(&burns, "cpu.pressure")),
+        ("memory", has(&burns, "memory.pressure")),
+        ("io", has(&burns, "io.pressure")),
+    ] {
+        let shown = &container(&shown, "burns")?[name]["psi"]["some"]["total"];
+        same(&format!("pressure of {name} is told"), shown.is_u64(), has_pressure)?;
+    }
+    for (path, wanted) in [
+        ("/metrics/resource", "container_memory_working_set_bytes{container=\"holds\","),
+        ("/metrics/cadvisor", "container_spec_memory_limit_bytes{container=\"holds\","),
+        ("/metrics/cadvisor", "container_cpu_cfs_throttled_periods_total{container=\"burns\","),
+    ] {
+        let text = alone.client.get(path)?.text();
+        let line = text.lines().find(|line| line.starts_with(wanted));
+        let line = line.with_context(|| format!("no {wanted} in {path}:\n{text}"))?;
+        ensure!(!line.contains(" 0 "), "{line}");
+    }
+    alone.remove("shown")?;
+    alone.end()
+}
+
+/// What the summary has of the pod.
+fn shown(alone: &Alone) -> Result<Value> {
+    let answer = alone.client.get("/stats/summary")?;
+    ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
+    let summary: Value = serde_json::from_slice(&answer.body).context("the summary is no JSON")?;
+    let name = alone.pod("shown");
+    let mut pods = summary["pods"].as_array().into_iter().flatten();
+    Ok(pods.find(|pod| pod["podRef"]["name"] == name.as_str()).cloned().unwrap_or_default())
+}
+
+fn container<'a>(pod: &'a Value, name: &str) -> Result<&'a Value> {
+    let mut all = pod["containers"].as_array().into_iter().flatten();
+    all.find(|one| one["name"] == name).with_context(|| format!("no container {name} in {pod}"))
+}
+
+fn amount(value: &Value) -> Result<u64> {
+    value.as_u64().with_context(|| format!("{value} is no number"))
+}
+
+fn memory(shown: &Value, group: &Group) -> Result<()> {
+    let told = |field: &str| amount(&shown[field]).with_context(|| format!("{field} in {shown}"));
+    let (usage, anonymous, faults) = if cgroup::is_unified() {
+        (group.read("memory.current")?.parse()?, "anon", "pgfault")
+    } else {
+        (group.read("memory.usage_in_bytes")?.parse()?, "total_rss", "total_pgfault")
+    };
+    near("memory in use", told("usageBytes")?, usage)?;
+    near("working set", told("workingSetBytes")?, working_set(group)?)?;
+    near("anonymous memory", told("rssBytes")?, group.count("memory.stat", anonymous)?)?;
+    same("what is left", told("availableBytes")?, (LIMIT << 20) - told("workingSetBytes")?)?;
+    let (told, counted) = (told("pageFaults")?, group.count("memory.stat", faults)?);
+    ensure!(0 < told && told <= counted, "{told} page faults of {counted}");
+    Ok(())
+}
+
+/// Source: `setMemoryStats` of cAdvisor's `container/libcontainer/handler.go`.
+fn working_set(group: &Group) -> Result<u64> {
+    let (usage, inactive) = if cgroup::is_unified() {
+        ("memory.current", "inactive_file")
+    } else {
+        ("memory.usage_in_bytes", "total_inactive_file")
+    };
+    let usage: u64 = group.read(usage)?.parse()?;
+    Ok(usage.saturating_sub(group.count("memory.stat", inactive)?))
+}
+
+fn near(what: &str, told: u64, read: u64) -> Result<()> {
+    ensure!(told.abs_diff(read) <= AT_REST, "{what}: {told} is told, and the kernel says {read}");
+    Ok(())
+}
+
+fn has(group: &Group, file: &str) -> bool {
+    group.dir("memory").join(file).exists()
+}
