@@ -9,7 +9,7 @@ mod events;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use berth_core::cluster::{
-    follow::{Ask, Follow, Unavailable},
+    follow::{Ask, Failure, Follow, Unavailable},
     node::jittered,
 };
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
@@ -179,7 +179,11 @@ where
                 Ok(Some(seen)) => return seen,
                 Ok(None) => {}
                 Err(error) => {
-                    self.pause(error.retry_after());
+                    self.pause(if error.is_unanswered() {
+                        Failure::Unanswered
+                    } else {
+                        Failure::Answered(error.retry_after())
+                    });
                     return Seen::Failed(error);
                 }
             }
@@ -267,7 +271,7 @@ where
             tracing::warn!(fields = self.fields, %error, "the API server is behind what was seen of it");
         }
         self.follow.is_unavailable(why);
-        self.pause(error.retry_after());
+        self.pause(Failure::Answered(error.retry_after()));
         Ok(())
     }
 
@@ -345,7 +349,7 @@ where
                 self.begin_anew();
                 if !self.follow.ended(has_told, lasted) {
                     tracing::debug!(fields = self.fields, "a watch ended at once");
-                    self.pause(Duration::ZERO);
+                    self.pause(Failure::Answered(Duration::ZERO));
                 }
                 Ok(None)
             }
@@ -413,8 +417,8 @@ where
         None
     }
 
-    fn pause(&mut self, asked: Duration) {
-        self.not_before = Some(Instant::now() + self.follow.failed(asked, clock::mono(), chance()));
+    fn pause(&mut self, failure: Failure) {
+        self.not_before = Some(Instant::now() + self.follow.failed(failure, clock::mono(), chance()));
     }
 }
 

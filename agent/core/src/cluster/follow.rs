@@ -61,6 +61,17 @@ pub struct Follow {
     unavailable: Option<Unavailable>,
     failures: u32,
     failed_at: Mono,
+    /// Whether the server answered the last time that something failed.
+    was_answered: bool,
+}
+
+/// What came of something that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The server did not answer.
+    Unanswered,
+    /// It answered, and wants to be left alone for so long at least.
+    Answered(Duration),
 }
 
 impl Follow {
@@ -119,9 +130,15 @@ impl Follow {
         told_something || lasted >= VERY_SHORT
     }
 
-    /// How long to wait before anything is asked again; at least as long as the server `asked` for. `chance` is within 0 and 1.
-    pub fn failed(&mut self, asked: Duration, now: Mono, chance: f64) -> Duration {
-        if now.since(self.failed_at) >= RESET_AFTER {
+    /// How long to wait before anything is asked again. A server that answers is back: how long it was away counts no more. `chance` is
+    /// within 0 and 1.
+    pub fn failed(&mut self, failure: Failure, now: Mono, chance: f64) -> Duration {
+        let (asked, is_answered) = match failure {
+            Failure::Unanswered => (Duration::ZERO, false),
+            Failure::Answered(asked) => (asked, true),
+        };
+        let is_back = is_answered && !std::mem::replace(&mut self.was_answered, is_answered);
+        if is_back || now.since(self.failed_at) >= RESET_AFTER {
             self.failures = 0;
         }
         let pause = doubled(PAUSE_MIN, self.failures, PAUSE_MAX);
@@ -215,8 +232,9 @@ mod tests {
     fn pauses_grow_are_jittered_and_begin_anew() {
         let at = |seconds| Mono(Duration::from_secs(seconds));
         let mut follow = Follow::default();
-        let mut pause =
-            |asked, now, chance| follow.failed(Duration::from_millis(asked), at(now), chance).as_millis();
+        let mut pause = |asked, now, chance| {
+            follow.failed(Failure::Answered(Duration::from_millis(asked)), at(now), chance).as_millis()
+        };
         let pauses: Vec<u128> = (0..8).map(|second| pause(0, 1000 + second, 0.0)).collect();
         assert_eq!(pauses, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
         assert_eq!(pause(0, 1127, 1.0), 1600, "two minutes without a failure");
@@ -224,7 +242,23 @@ mod tests {
         assert_eq!(pause(10_000, 1129, 0.0), 10_000, "the server asks for more");
         assert_eq!(pause(10_000, 1130, 1.0), 12_800);
         assert!(follow.told("1"));
-        assert_eq!(follow.failed(Duration::ZERO, at(1131), 0.0).as_millis(), 800, "it has told something");
+        assert_eq!(
+            follow.failed(Failure::Unanswered, at(1131), 0.0).as_millis(),
+            800,
+            "it has told something"
+        );
+    }
+
+    #[test]
+    fn a_server_that_was_away_is_asked_soon_once_it_answers() {
+        let mut follow = Follow::default();
+        let mut pause = |failure| follow.failed(failure, Mono::default(), 0.0).as_millis();
+        let away = [(); 7].map(|()| pause(Failure::Unanswered));
+        assert_eq!(away, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
+        // It does not keep what was seen, say, however often.
+        let refused = [(); 3].map(|()| pause(Failure::Answered(Duration::ZERO)));
+        assert_eq!(refused, [800, 1600, 3200]);
+        assert_eq!(pause(Failure::Unanswered), 6400, "away again");
     }
 
     #[test]
@@ -245,7 +279,7 @@ mod tests {
         let mut follow = Follow::default();
         let mut pause = |lasted: u64| {
             follow.ended(false, Duration::from_secs(lasted));
-            follow.failed(Duration::ZERO, Mono::default(), 0.0).as_millis()
+            follow.failed(Failure::Unanswered, Mono::default(), 0.0).as_millis()
         };
         assert_eq!([pause(0), pause(9), pause(10)], [800, 1600, 800]);
     }
