@@ -18,6 +18,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that are read of the connection at once.
 const READ_MAX: usize = 16 << 10;
 
+/// Streams that wait to be accepted; further ones are refused. Clients open each after the reply to the one before.
+pub(super) const OPENED_MAX: usize = 64;
+
+/// Bytes of one piece that what came in small ones is gathered in.
+const GATHERED_MAX: usize = 16 << 10;
+
 /// The streams of a connection. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Mux(Arc<Mutex<State>>);
@@ -29,6 +35,8 @@ struct State {
     streams: BTreeMap<StreamId, Inbox>,
     opened: VecDeque<Opened>,
     acceptor: Option<Waker>,
+    /// Whether somebody asks for streams that the peer opens.
+    is_accepting: bool,
     life: Life,
 }
 
@@ -89,6 +97,7 @@ impl Mux {
             streams: BTreeMap::new(),
             opened: VecDeque::new(),
             acceptor: None,
+            is_accepting: true,
             life: Life::Open,
         })));
         let driver = Driver { io, mux: mux.clone(), buffer: vec![0; READ_MAX], unflushed: false };
@@ -124,6 +133,17 @@ impl Mux {
         self.end(opened.id, ResetStatus::RefusedStream);
     }
 
+    /// Refuses all streams that wait to be accepted, and those to come.
+    pub(super) fn refuse_others(&self) {
+        let mut state = self.state();
+        state.is_accepting = false;
+        while let Some(opened) = state.opened.pop_front() {
+            state.streams.remove(&opened.id);
+            state.connection.reset(opened.id, ResetStatus::RefusedStream);
+        }
+        state.wake_driver();
+    }
+
     /// Takes no more streams, writes what is to be written, and has the driver end.
     pub(super) fn close(&self) {
         let mut state = self.state();
@@ -141,6 +161,14 @@ impl Mux {
         state.wake_driver();
     }
 
+    /// Streams that are held, those of them that nobody has accepted, and pieces that nobody has read.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> [usize; 3] {
+        let state = self.state();
+        let pieces = state.streams.values().map(|inbox| inbox.pieces.len()).sum();
+        [state.streams.len(), state.opened.len(), pieces]
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Whoever panics leaves a state in which every stream can still be ended.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -156,15 +184,10 @@ impl State {
     fn take_events(&mut self) {
         while let Some(event) = self.connection.poll() {
             match event {
-                Event::Opened { stream, headers, finished } => {
-                    let end = finished.then_some(End::Finished);
-                    self.streams.insert(stream, Inbox { end, ..Inbox::default() });
-                    self.opened.push_back(Opened { headers, id: stream });
-                    wake(&mut self.acceptor);
-                }
+                Event::Opened { stream, headers, finished } => self.opened(stream, headers, finished),
                 Event::Data { stream, bytes } => {
                     if let Some(inbox) = self.streams.get_mut(&stream) {
-                        inbox.pieces.push_back(Piece { bytes, read: 0 });
+                        inbox.put(bytes);
                         wake(&mut inbox.reader);
                     } else {
                         self.connection.consumed(stream, bytes.len());
@@ -185,6 +208,17 @@ impl State {
                 Event::GoAway | Event::Pong { .. } => {}
             }
         }
+    }
+
+    fn opened(&mut self, stream: StreamId, headers: Headers, finished: bool) {
+        if !self.is_accepting || self.opened.len() >= OPENED_MAX {
+            self.connection.reset(stream, ResetStatus::RefusedStream);
+            return;
+        }
+        let end = finished.then_some(End::Finished);
+        self.streams.insert(stream, Inbox { end, ..Inbox::default() });
+        self.opened.push_back(Opened { headers, id: stream });
+        wake(&mut self.acceptor);
     }
 
     fn ended(&mut self, stream: StreamId, end: End) {
@@ -212,6 +246,15 @@ impl State {
 }
 
 impl Inbox {
+    fn put(&mut self, bytes: Vec<u8>) {
+        match self.pieces.back_mut() {
+            Some(last) if last.bytes.len() + bytes.len() <= GATHERED_MAX => {
+                last.bytes.extend_from_slice(&bytes)
+            }
+            _ => self.pieces.push_back(Piece { bytes, read: 0 }),
+        }
+    }
+
     fn wake(&mut self) {
         wake(&mut self.reader);
         wake(&mut self.writer);
@@ -254,7 +297,7 @@ impl AsyncWrite for Stream {
         let mut state = self.mux.state();
         let is_gone = state.life == Life::Gone;
         let is_over = state.streams.get(&self.id).is_none_or(|inbox| inbox.end == Some(End::Reset));
-        if is_gone || is_over {
+        if is_gone || is_over || !state.connection.is_open(self.id) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let taken = state.connection.send(self.id, bytes);

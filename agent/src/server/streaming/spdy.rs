@@ -88,6 +88,7 @@ impl Streams {
             }
             accepted.insert(opened.id, mux.accept(&opened));
             if let Joined::Complete(channels) = joined {
+                mux.refuse_others();
                 return Some(Self { accepted, channels });
             }
         }

@@ -2,6 +2,7 @@
 
 mod client;
 mod commands;
+mod mux;
 mod ports;
 mod shim;
 mod world;

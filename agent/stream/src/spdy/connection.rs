@@ -172,6 +172,12 @@ impl Connection {
         self.room(stream) > 0
     }
 
+    /// Whether this end may still send on a stream: it has not finished, and the peer takes something.
+    pub fn is_open(&self, stream: StreamId) -> bool {
+        let known = self.streams.get(&stream.0);
+        known.is_some_and(|known| known.local != Local::Finished && known.remote != Remote::Reset)
+    }
+
     /// Says that this end sends nothing more on a stream. One that was not accepted is accepted by that.
     pub fn finish(&mut self, stream: StreamId) {
         let Some(known) = self.usable(stream) else { return };

@@ -125,12 +125,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Spdy<T> {
 
     /// Opens a stream and tells its number.
     pub(super) async fn open(&mut self, headers: &[(&str, &str)]) -> u32 {
+        self.open_as(0, headers).await
+    }
+
+    /// Opens a stream with flags: 1 for FIN, 2 for UNIDIRECTIONAL.
+    pub(super) async fn open_as(&mut self, flags: u8, headers: &[(&str, &str)]) -> u32 {
         let stream = self.next;
         self.next += 2;
         let headers = headers.iter().fold(Headers::default(), |all, (name, value)| all.with(name, value));
         let block = self.compressed(&headers);
         let body = [&stream.to_be_bytes()[..], &[0; 6], &block].concat();
-        self.control(1, &body).await;
+        self.control(1, flags, &body).await;
         stream
     }
 
@@ -142,7 +147,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Spdy<T> {
     }
 
     pub(super) async fn reset(&mut self, stream: u32) {
-        self.control(3, &[&stream.to_be_bytes()[..], &5_u32.to_be_bytes()].concat()).await;
+        self.control(3, 0, &[&stream.to_be_bytes()[..], &5_u32.to_be_bytes()].concat()).await;
     }
 
     /// The next frame; `None` at the end of the connection.
@@ -183,8 +188,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Spdy<T> {
         streams
     }
 
-    async fn control(&mut self, kind: u16, body: &[u8]) {
-        let length = u32::try_from(body.len()).unwrap();
+    async fn control(&mut self, kind: u16, flags: u8, body: &[u8]) {
+        let length = u32::try_from(body.len()).unwrap() | u32::from(flags) << 24;
         let head = [&0x8003_u16.to_be_bytes()[..], &kind.to_be_bytes(), &length.to_be_bytes()].concat();
         self.io.write_all(&[&head, body].concat()).await.unwrap();
         self.io.flush().await.unwrap();
