@@ -76,7 +76,7 @@ pub(super) fn session() -> (Session, Carrier) {
 
 impl Session {
     /// Holds the session: begins the process when the client's streams are there, and tells at last how it ended. The carrier's end is
-    /// the session's.
+    /// the session's; where the streams do not come in time, it is dropped, and its connection closed.
     pub(super) async fn hold(
         self,
         carried: impl Future<Output = ()>,
@@ -86,16 +86,19 @@ impl Session {
         tokio::select! {
             biased;
             () = &mut carried => return,
-            () = self.talk(begin) => {}
+            began = self.talk(begin) => if !began {
+                return;
+            },
         }
         carried.await;
     }
 
-    async fn talk(self, begin: impl Future<Output = Result<Process, Outcome>>) {
+    /// Whether it began, and has ended.
+    async fn talk(self, begin: impl Future<Output = Result<Process, Outcome>>) -> bool {
         let Self { ready, mut input, output } = self;
         if !matches!(timeout(STREAM_CREATION_TIMEOUT, ready).await, Ok(Ok(()))) {
             tracing::debug!("timed out waiting for client to create streams");
-            return;
+            return false;
         }
         let word = match begin.await {
             Ok(process) => pump::run(process, &mut input, &output).await,
@@ -103,5 +106,49 @@ impl Session {
         };
         // Fails only when the client has gone, which ends the session in any case.
         drop(output.send(Output::End(word)).await);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures::future::poll_immediate;
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_whose_streams_do_not_come_is_over() {
+        let (session, carrier) = session();
+        let (connection, closed) = oneshot::channel::<()>();
+        let carried = async move {
+            let _held = (carrier, connection);
+            pending().await
+        };
+        let begun = Instant::now();
+        session.hold(carried, async { panic!("begun without streams") }).await;
+        assert_eq!(begun.elapsed(), STREAM_CREATION_TIMEOUT);
+        assert!(closed.await.is_err(), "the connection is dropped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_has_begun_lasts_as_long_as_its_carrier() {
+        let (session, Carrier { ready, input, mut output }) = session();
+        let (leave, left) = oneshot::channel::<()>();
+        let carried = async move {
+            let _held = input;
+            ready.send(()).unwrap();
+            let told = output.recv().await;
+            assert_eq!(told, Some(Output::End(Outcome::Success)));
+            drop(left.await);
+        };
+        let mut held = std::pin::pin!(session.hold(carried, async { Err(Outcome::Success) }));
+        assert!(poll_immediate(&mut held).await.is_none());
+        advance(2 * STREAM_CREATION_TIMEOUT).await;
+        assert!(poll_immediate(&mut held).await.is_none(), "the client reads what it was told");
+        leave.send(()).unwrap();
+        held.await;
     }
 }
