@@ -33,7 +33,7 @@ use berth_proto::{
 };
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
-use tokio::{sync::mpsc, task::AbortHandle};
+use tokio::{runtime::Handle, sync::mpsc, task::AbortHandle};
 
 use self::{connections::Connections, process::Meant};
 use super::{exits, on_time::on_time};
@@ -129,11 +129,12 @@ impl ShimState {
 }
 
 impl Shims {
-    /// Follows no shim yet. What the shims of the containerd at a socket say goes to `events`.
+    /// Follows no shim yet. What the shims of the containerd at a socket say goes to `events`. It is to be called in the agent's main
+    /// runtime, where the connections are kept that all share.
     #[must_use]
     pub fn new(run_dir: &str, containerd: &Path, events: mpsc::Sender<Event>) -> Self {
         let (run_dir, containerd) = (run_dir.to_owned(), containerd.to_owned());
-        let (tasks, connections) = (Mutex::default(), Connections::default());
+        let (tasks, connections) = (Mutex::default(), Connections::in_runtime(Handle::current()));
         Self(Arc::new(Inner { run_dir, containerd, events, tasks, connections }))
     }
 

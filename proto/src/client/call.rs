@@ -125,6 +125,11 @@ impl Client {
         self.lost()
     }
 
+    /// Whether the connection is lost already.
+    pub fn is_closed(&self) -> bool {
+        self.commands.is_closed()
+    }
+
     /// Opens a stream whose messages a sink takes, so that it holds up nobody.
     pub(super) async fn stream_into(
         &self,

@@ -121,6 +121,11 @@ impl ShimClient {
         self.client.closed().await
     }
 
+    /// Whether the connection is lost already.
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
     async fn call<Req: Message, Resp: Message + Default>(
         &self,
         method: &str,

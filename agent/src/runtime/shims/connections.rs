@@ -16,7 +16,7 @@ use berth_proto::{
     client::{CallError, ShimClient},
     shim_protocol,
 };
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 /// How often is looked whether a connection is still used; one that was not since the last look is closed. Longer than between
 /// the execs of one who tries something out; a node has hundreds of pods, and most are never exec'd into.
@@ -26,8 +26,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const HANDLES_OF_KEEPING: usize = 2;
 
 /// Connections by sandbox. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Connections(Arc<Mutex<BTreeMap<SandboxId, Slot>>>);
+#[derive(Debug, Clone)]
+pub(super) struct Connections {
+    slots: Arc<Mutex<BTreeMap<SandboxId, Slot>>>,
+    /// Where connections are kept, whoever asks first: those of probes are not to wait for who streams, and none is to end with a
+    /// runtime that ends before the agent.
+    runtime: Handle,
+}
 
 /// What is known of a sandbox's shim.
 #[derive(Debug)]
@@ -50,6 +55,11 @@ enum Link {
 }
 
 impl Connections {
+    /// No connection yet. Those to come are kept in a runtime.
+    pub(super) fn in_runtime(runtime: Handle) -> Self {
+        Self { slots: Arc::default(), runtime }
+    }
+
     /// The shared connection of a sandbox's shim. `None` when it cannot be shared, or not be had: then who asks makes one of
     /// its own, and learns from that.
     pub(super) async fn shared(&self, sandbox: &SandboxId, socket: &Path) -> Option<ShimClient> {
@@ -85,13 +95,14 @@ impl Connections {
         self.lock().get(sandbox).and_then(|slot| slot.version)
     }
 
+    /// What is open. One that was lost is not, whether its keeper knows or not.
     fn take(&self, sandbox: &SandboxId) -> Option<ShimClient> {
         match &mut self.lock().get_mut(sandbox)?.link {
-            Link::Open { client, used } => {
+            Link::Open { client, used } if !client.is_closed() => {
                 *used = true;
                 Some(client.clone())
             }
-            Link::None | Link::Making(_) => None,
+            Link::None | Link::Making(_) | Link::Open { .. } => None,
         }
     }
 
@@ -105,7 +116,10 @@ impl Connections {
         if slot.version.is_some_and(|version| version < FLOW_CONTROL) {
             return Look::NotShared;
         }
-        if let Link::Making(making) = &slot.link {
+        // The making of a keeper that was ended goes on no more.
+        if let Link::Making(making) = &slot.link
+            && making.has_changed().is_ok()
+        {
             return Look::Making(making.clone());
         }
         let (made, making) = watch::channel(());
@@ -116,12 +130,12 @@ impl Connections {
             socket: socket.to_owned(),
             version: slot.version,
         };
-        tokio::spawn(keeper.run(made));
+        self.runtime.spawn(keeper.run(made));
         Look::Making(making)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Slot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream},
     task::JoinSet,
+    time::{Instant, sleep},
 };
 
 use super::*;
@@ -67,13 +68,17 @@ async fn answer(mut socket: UnixStream, version: u32, asked: Arc<AtomicUsize>) {
     }
 }
 
+fn connections() -> Connections {
+    Connections::in_runtime(Handle::current())
+}
+
 fn sandbox() -> SandboxId {
     SandboxId::of(&PodUid::new("u"), 0)
 }
 
 #[tokio::test]
 async fn all_at_once_share_one_connection() {
-    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), Connections::default(), sandbox());
+    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), connections(), sandbox());
     let mut asking = JoinSet::new();
     for _ in 0..200 {
         let (connections, sandbox, socket) = (connections.clone(), sandbox.clone(), shim.socket.clone());
@@ -88,7 +93,7 @@ async fn all_at_once_share_one_connection() {
 #[tokio::test]
 async fn an_older_shim_has_none_and_is_asked_once() {
     for version in [0, 3, FLOW_CONTROL - 1] {
-        let (shim, connections, sandbox) = (Shim::start(version), Connections::default(), sandbox());
+        let (shim, connections, sandbox) = (Shim::start(version), connections(), sandbox());
         for _ in 0..3 {
             assert!(connections.shared(&sandbox, &shim.socket).await.is_none());
             assert_eq!(connections.version(&sandbox, &shim.socket).await.unwrap(), version.max(1));
@@ -99,18 +104,14 @@ async fn an_older_shim_has_none_and_is_asked_once() {
 
 #[tokio::test]
 async fn a_lost_one_is_replaced_without_asking_again() {
-    let (mut shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), Connections::default(), sandbox());
+    let (mut shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), connections(), sandbox());
     let first = connections.shared(&sandbox, &shim.socket).await.unwrap();
     shim.serving.shutdown().await;
     drop(first.closed().await);
     std::fs::remove_file(&shim.socket).unwrap();
-    // The keeper may not have noticed yet.
-    let replaced = loop {
-        match connections.shared(&sandbox, &shim.socket).await {
-            Some(client) if client.is_same(&first) => tokio::task::yield_now().await,
-            other => break other,
-        }
-    };
+    // Its keeper may not know yet.
+    assert!(connections.take(&sandbox).is_none());
+    let replaced = connections.shared(&sandbox, &shim.socket).await;
     assert!(replaced.is_none(), "nobody listens");
     let listener = UnixListener::bind(&shim.socket).unwrap();
     let (connected, asked) = (Arc::clone(&shim.connected), Arc::clone(&shim.asked));
@@ -122,7 +123,7 @@ async fn a_lost_one_is_replaced_without_asking_again() {
 
 #[tokio::test]
 async fn nothing_is_kept_of_one_that_is_not_there() {
-    let (connections, sandbox) = (Connections::default(), sandbox());
+    let (connections, sandbox) = (connections(), sandbox());
     assert!(connections.shared(&sandbox, Path::new("/nowhere/shim.sock")).await.is_none());
     connections.version(&sandbox, Path::new("/nowhere/shim.sock")).await.unwrap_err();
     assert!(connections.lock().is_empty());
@@ -130,7 +131,7 @@ async fn nothing_is_kept_of_one_that_is_not_there() {
 
 #[tokio::test]
 async fn one_is_closed_that_was_not_used_between_two_looks() {
-    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), Connections::default(), sandbox());
+    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), connections(), sandbox());
     let client = connections.shared(&sandbox, &shim.socket).await.unwrap();
     let (slots, socket) = (connections.clone(), shim.socket.clone());
     let keeper = Keeper { slots, sandbox: sandbox.clone(), socket, version: None };
@@ -147,4 +148,59 @@ async fn one_is_closed_that_was_not_used_between_two_looks() {
     assert!(keeper.is_idle(&its_own), "nobody can use it any more");
     let again = connections.shared(&sandbox, &shim.socket).await.unwrap();
     assert!(!again.is_same(&its_own), "streams of the forgotten one go on beside it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_nobody_uses_is_closed_after_two_looks() {
+    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), connections(), sandbox());
+    let begun = Instant::now();
+    let client = connections.shared(&sandbox, &shim.socket).await.unwrap();
+    sleep(10 * LOOK_EVERY).await;
+    assert!(!client.is_closed() && connections.take(&sandbox).is_some(), "it is in use");
+    drop(client);
+    let is_open = || matches!(connections.lock()[&sandbox].link, Link::Open { .. });
+    while is_open() {
+        sleep(LOOK_EVERY / 10).await;
+    }
+    assert!(begun.elapsed() <= 12 * LOOK_EVERY + LOOK_EVERY / 5, "{:?}", begun.elapsed());
+    assert!(connections.shared(&sandbox, &shim.socket).await.is_some());
+    assert_eq!(shim.seen(), (2, 1), "connections and questions");
+}
+
+/// The thread of the server comes and goes; what it was first to ask for is the agent's.
+#[tokio::test]
+async fn it_is_kept_in_its_runtime_whoever_asks_first() {
+    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), connections(), sandbox());
+    let (other, of, socket) = (connections.clone(), sandbox.clone(), shim.socket.clone());
+    let asking = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(other.shared(&of, &socket)).unwrap()
+    });
+    while !asking.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    let first = asking.join().unwrap();
+    first.state().await.unwrap();
+    assert!(connections.shared(&sandbox, &shim.socket).await.unwrap().is_same(&first));
+    assert_eq!(shim.seen(), (1, 2));
+}
+
+#[tokio::test]
+async fn who_asked_first_may_go_before_it_is_there() {
+    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), connections(), sandbox());
+    {
+        let mut asking = std::pin::pin!(connections.shared(&sandbox, &shim.socket));
+        assert!(futures::future::poll_immediate(&mut asking).await.is_none());
+    }
+    assert!(connections.shared(&sandbox, &shim.socket).await.is_some());
+    assert_eq!(shim.seen(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_keeper_that_was_ended_is_replaced() {
+    let (shim, connections, sandbox) = (Shim::start(SHIM_PROTOCOL), connections(), sandbox());
+    let (made, making) = watch::channel(());
+    drop(made);
+    connections.lock().insert(sandbox.clone(), Slot { version: None, link: Link::Making(making) });
+    assert!(connections.shared(&sandbox, &shim.socket).await.is_some());
 }
