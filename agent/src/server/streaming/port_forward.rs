@@ -8,7 +8,7 @@ use berth_core::server::{
 };
 use berth_stream::{
     negotiation,
-    port_forward::{self as protocol, Ports},
+    port_forward::{self as protocol, Ports, PortsError},
     web_socket::{Encoding, PortForward},
 };
 use http::Request;
@@ -18,7 +18,7 @@ use super::{
     Streaming,
     forward::{self, Target},
     idle::Watched,
-    switch::{asked, not_spoken, offered, refused, switch},
+    switch::{asked, is_web_socket, not_spoken, offered, refused, switch},
 };
 use crate::{pod_port, server::Response};
 
@@ -46,12 +46,13 @@ fn begin<B>(streaming: &Streaming, path: &PodPath, request: Request<B>) -> Resul
 where
     B: hyper::body::Body + Send + 'static,
 {
-    let to = asked(&request)?;
-    let (protocol, name) = spoken(&request, to)?;
+    let ports = ports(&request)?;
     let view = streaming.view.pod(&path.name);
     meant_pod(view.as_ref().map(|view| &*view.status), path)?;
     let found = view.and_then(|view| Some((view.sandbox.clone()?, view)));
     let (sandbox, view) = has_sandbox(found, &path.name)?;
+    let to = asked(&request)?;
+    let (protocol, name) = spoken(&request, to, ports)?;
     let target = Target { ports: pod_port::Ports::of(view.pod.network, &sandbox), pod: sandbox.to_string() };
     let place = streaming.places.take(&view.status.uid)?;
     let limit = streaming.idle;
@@ -65,8 +66,25 @@ where
     }))
 }
 
+/// The ports of a request that names them in its query: a WebSocket which is no tunnel. Source: `NewV4Options` of
+/// `portforward/websocket.go`.
+fn ports<B>(request: &Request<B>) -> Result<Option<Ports>, Refusal> {
+    if !is_web_socket(request) || PortForward::is_tunnel(&offered(request, negotiation::WEB_SOCKET_PROTOCOL))
+    {
+        return Ok(None);
+    }
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let ports =
+        Ports::of_query(query.all("port")).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    Ok(Some(ports))
+}
+
 /// What is spoken, and its name in the answer.
-fn spoken<B>(request: &Request<B>, to: Upgrade) -> Result<(Protocol, Option<&'static str>), Refusal> {
+fn spoken<B>(
+    request: &Request<B>,
+    to: Upgrade,
+    ports: Option<Ports>,
+) -> Result<(Protocol, Option<&'static str>), Refusal> {
     if to == Upgrade::Spdy {
         let name = protocol::negotiate(&offered(request, negotiation::PROTOCOL_VERSION));
         return Ok((Protocol::Spdy, Some(name.map_err(|refusal| not_spoken(&refusal))?)));
@@ -75,9 +93,7 @@ fn spoken<B>(request: &Request<B>, to: Upgrade) -> Result<(Protocol, Option<&'st
     Ok(match spoken.map_err(|refusal| not_spoken(&refusal))? {
         PortForward::Tunnel { name } => (Protocol::Tunnel, Some(name)),
         PortForward::Channels { name, encoding } => {
-            let query = Query::parse(request.uri().query().unwrap_or_default());
-            let ports = Ports::of_query(query.all("port"));
-            let ports = ports.map_err(|error| Refusal::bad_request(error.to_string()))?;
+            let ports = ports.ok_or_else(|| Refusal::bad_request(PortsError::Missing.to_string()))?;
             (Protocol::Channels(encoding, ports), name)
         }
     })

@@ -37,6 +37,14 @@ pub(super) fn asked<B: hyper::body::Body>(request: &Request<B>) -> Result<Upgrad
     })
 }
 
+/// Whether a request asks for a WebSocket, however well.
+pub(super) fn is_web_socket<B>(request: &Request<B>) -> bool {
+    Upgrade::is_web_socket(
+        &values(request.headers(), &header::CONNECTION),
+        value(request.headers(), &header::UPGRADE),
+    )
+}
+
 /// What of a protocol is offered: the values of a header.
 pub(super) fn offered<'r, B>(request: &'r Request<B>, name: &'static str) -> Vec<&'r str> {
     values(request.headers(), &HeaderName::from_static(name))

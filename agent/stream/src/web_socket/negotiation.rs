@@ -87,6 +87,11 @@ pub enum PortForward {
 }
 
 impl PortForward {
+    /// Whether a tunnel is offered, of whatever: its ports are not in the query.
+    pub fn is_tunnel(values: &[&str]) -> bool {
+        names(values).iter().any(|name| name.starts_with(TUNNEL_PREFIX) && name.ends_with(TUNNEL_SUFFIX))
+    }
+
     /// Chooses by the values of [`WEB_SOCKET_PROTOCOL`](crate::negotiation::WEB_SOCKET_PROTOCOL).
     ///
     /// # Errors
@@ -95,7 +100,7 @@ impl PortForward {
         let offered = names(values);
         let tunnel = [(TUNNEL, PortForward::Tunnel { name: TUNNEL })];
         // A client that offers a tunnel, of whatever, gets that or nothing.
-        if offered.iter().any(|name| name.starts_with(TUNNEL_PREFIX) && name.ends_with(TUNNEL_SUFFIX)) {
+        if Self::is_tunnel(values) {
             return first(&offered, &tunnel);
         }
         if offered.is_empty() {

@@ -29,6 +29,13 @@ pub enum Upgrade {
 }
 
 impl Upgrade {
+    /// Whether a WebSocket is asked for, by the values of `Connection` and that of `Upgrade`. Whether it can be had is another
+    /// question, which [`of`](Self::of) answers. Source: `IsWebSocketRequest` of `wsstream/conn.go`.
+    #[must_use]
+    pub fn is_web_socket(connection: &[&str], upgrade: &str) -> bool {
+        wants_upgrade(connection) && upgrade.eq_ignore_ascii_case("websocket")
+    }
+
     /// To what a request asks to upgrade.
     ///
     /// Source: `UpgradeResponse` of `httpstream/spdy/upgrade.go`, `IsWebSocketRequest` of `wsstream/conn.go`, RFC 6455, 4.2.1.
@@ -37,8 +44,7 @@ impl Upgrade {
     /// What the client is told in place of it.
     pub fn of(request: UpgradeRequest<'_>) -> Result<Self, Refusal> {
         let UpgradeRequest { method, connection, upgrade, key, version, is_whole } = request;
-        let wants = |value: &&str| value.to_ascii_lowercase().contains("upgrade");
-        if !connection.iter().any(wants) {
+        if !wants_upgrade(connection) {
             return Err(Refusal::new(500, "Upgrade request required"));
         }
         if !is_whole {
@@ -67,6 +73,10 @@ impl Upgrade {
             _ => Err(Refusal::new(405, "unable to upgrade: SPDY is asked for by GET or POST")),
         }
     }
+}
+
+fn wants_upgrade(connection: &[&str]) -> bool {
+    connection.iter().any(|value| value.to_ascii_lowercase().contains("upgrade"))
 }
 
 /// 16 bytes in base64. Source: RFC 6455, 4.1.
