@@ -5,13 +5,45 @@ use std::sync::atomic::Ordering;
 
 use berth_core::id::PodUid;
 use serde_json::{Value, json};
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, runtime::Handle, time::timeout};
 
 use super::{
     client::{Frame, SPDY, UPGRADE, WebSocket, ask, spdy},
     shim::FLOOD_BYTES,
     world::{LONG, World},
 };
+
+/// Tests with a shim of before flow control, in which each stream has a connection of its own, and with one whose streams share one.
+macro_rules! with_each_shim {
+    ($($test:ident,)*) => { $(
+        mod $test {
+            use super::World;
+
+            #[tokio::test]
+            async fn with_a_connection_of_its_own() {
+                super::$test(World::with_shim(berth_proto::EXEC_BY_COMMAND).await).await;
+            }
+
+            #[tokio::test]
+            async fn on_a_shared_connection() {
+                super::$test(World::with_shim(berth_proto::FLOW_CONTROL).await).await;
+            }
+        }
+    )* };
+}
+
+with_each_shim![
+    a_websocket_carries_a_process_and_the_end_of_its_input,
+    exit_codes_are_told_as_each_version_has_them,
+    spdy_carries_a_process_and_the_end_of_its_input,
+    a_command_ends_with_the_client_that_waits_for_it,
+    a_terminal_has_the_size_of_the_clients,
+    a_program_that_does_not_exist_is_told_on_the_error_channel,
+    an_attached_client_leaves_when_its_input_ends,
+    a_client_that_does_not_read_holds_its_own_process_and_nobody_else,
+    a_thousand_clients_that_go_leave_nothing,
+    what_a_command_has_written_is_the_answer,
+];
 
 const V4: &str = "v4.channel.k8s.io";
 const V5: &str = "v5.channel.k8s.io";
@@ -25,9 +57,7 @@ fn success() -> Value {
     json!({ "metadata": {}, "status": "Success" })
 }
 
-#[tokio::test]
-async fn a_websocket_carries_a_process_and_the_end_of_its_input() {
-    let world = World::start().await;
+async fn a_websocket_carries_a_process_and_the_end_of_its_input(world: World) {
     let talk = async {
         let mut client = WebSocket::open(world.address, CAT, V5).await;
         assert_eq!(client.next().await.unwrap(), [1], "the connection is there");
@@ -43,9 +73,7 @@ async fn a_websocket_carries_a_process_and_the_end_of_its_input() {
     timeout(LONG, talk).await.unwrap();
 }
 
-#[tokio::test]
-async fn exit_codes_are_told_as_each_version_has_them() {
-    let world = World::start().await;
+async fn exit_codes_are_told_as_each_version_has_them(world: World) {
     let target = "/exec/shop/web/app?command=fail&command=3&command=err&output=1&error=1";
     let talk = async {
         for (protocol, digit, is_base64) in [
@@ -74,9 +102,7 @@ async fn exit_codes_are_told_as_each_version_has_them() {
     timeout(LONG, talk).await.unwrap();
 }
 
-#[tokio::test]
-async fn spdy_carries_a_process_and_the_end_of_its_input() {
-    let world = World::start().await;
+async fn spdy_carries_a_process_and_the_end_of_its_input(world: World) {
     let talk = async {
         let mut client = spdy(world.address, CAT, V4).await;
         let mut streams = Vec::new();
@@ -119,8 +145,38 @@ async fn streams_that_nobody_asked_for_are_refused() {
 }
 
 #[tokio::test]
-async fn a_terminal_has_the_size_of_the_clients() {
+async fn a_session_that_has_all_its_streams_takes_no_more() {
     let world = World::start().await;
+    let talk = async {
+        let mut client = spdy(world.address, CAT, V4).await;
+        for kind in ["error", "stdin", "stdout", "stderr"] {
+            let stream = client.open(&[("streamtype", kind)]).await;
+            assert_eq!(client.next().await, Some(Frame::Reply(stream)));
+        }
+        let late = client.open(&[("streamtype", "stdin")]).await;
+        assert_eq!(client.next().await, Some(Frame::Reset(late)));
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+/// The client's end is noticed while the answer is awaited: nothing is left of the process.
+async fn a_command_ends_with_the_client_that_waits_for_it(world: World) {
+    let talk = async {
+        let mut client = TcpStream::connect(world.address).await.unwrap();
+        let request = "POST /run/shop/web/app?cmd=cat HTTP/1.1\r\nhost: node\r\n\r\n";
+        client.write_all(request.as_bytes()).await.unwrap();
+        while world.seen.running.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(client);
+        while world.seen.running.load(Ordering::SeqCst) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+async fn a_terminal_has_the_size_of_the_clients(world: World) {
     let target = "/exec/shop/web/app?command=cat&input=1&output=1&tty=1";
     let talk = async {
         let mut client = WebSocket::open(world.address, target, V5).await;
@@ -146,9 +202,7 @@ async fn a_terminal_has_the_size_of_the_clients() {
     timeout(LONG, talk).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_program_that_does_not_exist_is_told_on_the_error_channel() {
-    let world = World::start().await;
+async fn a_program_that_does_not_exist_is_told_on_the_error_channel(world: World) {
     let talk = async {
         let target = "/exec/shop/web/app?command=none&output=1";
         let said = WebSocket::open(world.address, target, V4).await.rest().await;
@@ -175,9 +229,7 @@ async fn a_program_that_does_not_exist_is_told_on_the_error_channel() {
     timeout(LONG, talk).await.unwrap();
 }
 
-#[tokio::test]
-async fn an_attached_client_leaves_when_its_input_ends() {
-    let world = World::start().await;
+async fn an_attached_client_leaves_when_its_input_ends(world: World) {
     let query = "input=1&output=1&error=1";
     let talk = async {
         for container in ["app", "tty"] {
@@ -203,9 +255,7 @@ async fn an_attached_client_leaves_when_its_input_ends() {
     timeout(LONG, talk).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_client_that_does_not_read_holds_its_own_process_and_nobody_else() {
-    let world = World::start().await;
+async fn a_client_that_does_not_read_holds_its_own_process_and_nobody_else(world: World) {
     let talk = async {
         let target = "/exec/shop/web/app?command=flood&output=1";
         let mut slow = [
@@ -253,14 +303,15 @@ async fn comes_and_goes(address: SocketAddr, round: u32) {
 }
 
 /// Source: attach leaks of upstream; a session leaves no task, connection or place.
-#[tokio::test]
-async fn a_thousand_clients_that_go_leave_nothing() {
-    let world = World::start().await;
+async fn a_thousand_clients_that_go_leave_nothing(world: World) {
     let talk = async {
         let alive = || Handle::current().metrics().num_alive_tasks();
         let nothing_is_left = || {
             let places: Vec<_> = (0..256).map(|_| world.streaming.places.take(&PodUid::new("u1"))).collect();
-            world.seen.connections.load(Ordering::SeqCst) == 0 && places.iter().all(Result::is_ok)
+            // A shared connection is kept for some seconds.
+            let connections = world.seen.connections.load(Ordering::SeqCst);
+            let running = world.seen.running.load(Ordering::SeqCst);
+            connections <= 1 && running == 0 && places.iter().all(Result::is_ok)
         };
         // What is made with the first of each kind, and kept, is no leak.
         for round in 0..8 {
@@ -322,6 +373,18 @@ async fn cve_2020_8559_no_answer_is_a_redirect_or_an_upgrade_without_a_session()
             ("GET", "/portForward/shop/none", spdy("portforward.k8s.io"), 404, "pod does not exist"),
             ("GET", "/portForward/shop/web", spdy(V4), 403, ""),
             ("GET", "/portForward/shop/web", websocket(V4), 400, "query parameter \"port\" is required"),
+            (
+                "GET",
+                "/portForward/shop/web",
+                websocket("v9.channel.k8s.io"),
+                400,
+                "query parameter \"port\" is required",
+            ),
+            ("GET", "/portForward/shop/none", websocket(V4), 400, "query parameter \"port\" is required"),
+            ("GET", "/portForward/shop/none?port=1", websocket(V4), 404, "pod does not exist"),
+            ("GET", "/portForward/shop/none", vec![], 404, "pod does not exist"),
+            ("GET", "/portForward/shop/none", vec![UPGRADE, SPDY], 404, "pod does not exist"),
+            ("GET", "/portForward/shop/web?port=1", websocket("v9.channel.k8s.io"), 403, ""),
             ("GET", "/portForward/shop/web", websocket("SPDY/3.1+x.k8s.io"), 403, ""),
             ("GET", "/portForward/shop/web", vec![], 500, "Upgrade request required"),
         ] {
@@ -356,9 +419,7 @@ async fn a_pod_that_has_all_its_sessions_gets_no_more() {
     timeout(LONG, talk).await.unwrap();
 }
 
-#[tokio::test]
-async fn what_a_command_has_written_is_the_answer() {
-    let world = World::start().await;
+async fn what_a_command_has_written_is_the_answer(world: World) {
     let talk = async {
         let answer = ask(world.address, "POST", "/run/shop/web/app?cmd=fail+0+err", &[]).await;
         assert_eq!((answer.status, answer.text().await.as_str()), (200, "outerr"));

@@ -1,7 +1,7 @@
 //! A shim for tests: it speaks the shim's service, and its processes are a few words.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     path::Path,
     sync::{
@@ -11,7 +11,8 @@ use std::{
 };
 
 use berth_proto::{
-    EXEC_BY_COMMAND,
+    FLOW_CONTROL,
+    flow::{Outbox, Window},
     shim::{AttachInput, AttachOutput, StateResponse, attach_input::What, attach_output, shim_service},
     ttrpc::{Code, Event, Server, Status},
 };
@@ -24,6 +25,9 @@ pub(super) const FLOOD_BYTES: usize = 256 << 20;
 /// Bytes that wait for a connection before nothing more is written to it.
 const PENDING_MAX: usize = 64 << 10;
 
+/// Bytes of input that a stream takes before its output is taken.
+const INPUT_WINDOW: u64 = 32 << 10;
+
 /// What was seen of clients.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
@@ -31,12 +35,14 @@ pub(super) struct Seen {
     pub(super) flooded: AtomicUsize,
     /// Connections that are open.
     pub(super) connections: AtomicUsize,
+    /// Streams with processes.
+    pub(super) running: AtomicUsize,
     /// Inputs of containers that a client has closed.
     pub(super) closed: AtomicUsize,
 }
 
-/// Serves a socket.
-pub(super) fn start(socket: &Path) -> Arc<Seen> {
+/// Serves a socket by a version of the protocol.
+pub(super) fn start(socket: &Path, version: u32) -> Arc<Seen> {
     let seen = Arc::new(Seen::default());
     let listener = UnixListener::bind(socket).unwrap();
     let kept = Arc::clone(&seen);
@@ -45,7 +51,7 @@ pub(super) fn start(socket: &Path) -> Arc<Seen> {
             kept.connections.fetch_add(1, Ordering::SeqCst);
             let kept = Arc::clone(&kept);
             tokio::spawn(async move {
-                serve(connection, &kept).await;
+                serve(connection, version, &kept).await;
                 kept.connections.fetch_sub(1, Ordering::SeqCst);
             });
         }
@@ -62,22 +68,32 @@ enum Process {
     Cat,
     /// Writes without end.
     Flood,
+    /// Writes and ends.
+    Said,
 }
 
-#[derive(Default)]
-struct Shim {
+/// A stream with a process. With a shim that knows no flow control, everything is granted.
+struct Stream {
+    process: Process,
+    output: Outbox,
+    input: Option<Window>,
+}
+
+struct Shim<'s> {
+    version: u32,
     server: Server,
-    begun: BTreeSet<u32>,
-    processes: BTreeMap<u32, Process>,
+    streams: BTreeMap<u32, Stream>,
+    seen: &'s Seen,
 }
 
-async fn serve(socket: UnixStream, seen: &Seen) {
-    let (mut shim, mut buffer) = (Shim::default(), vec![0; 16 << 10]);
+async fn serve(socket: UnixStream, version: u32, seen: &Seen) {
+    let mut shim = Shim { version, server: Server::default(), streams: BTreeMap::new(), seen };
+    let mut buffer = vec![0; 16 << 10];
     loop {
         while let Some(event) = shim.server.poll() {
-            shim.take(event, seen);
+            shim.take(event);
         }
-        shim.flood(seen);
+        shim.flood();
         let is_writing = !shim.server.output().pending().is_empty();
         let done = tokio::select! {
             _ = socket.readable() => {
@@ -97,32 +113,48 @@ async fn serve(socket: UnixStream, seen: &Seen) {
     }
 }
 
-impl Shim {
-    fn take(&mut self, event: Event, seen: &Seen) {
+impl Shim<'_> {
+    fn take(&mut self, event: Event) {
         match event {
             Event::Call { stream, request, .. } if request.method == shim_service::STATE => {
-                let state = StateResponse { protocol_version: EXEC_BY_COMMAND, ..StateResponse::default() };
+                let state = StateResponse { protocol_version: self.version, ..StateResponse::default() };
                 self.server.respond(stream, Ok(state.encode_to_vec()));
             }
-            Event::Call { stream, .. } => drop(self.begun.insert(stream)),
+            Event::Call { .. } | Event::HalfClosed { .. } => {}
             Event::Data { stream, payload } => {
-                let what = AttachInput::decode(payload.as_slice()).unwrap().what.unwrap();
-                self.said(stream, what, seen);
+                let AttachInput { what, window } = AttachInput::decode(payload.as_slice()).unwrap();
+                if let Some(what) = what {
+                    self.said(stream, what);
+                }
+                if let Some(known) = self.streams.get_mut(&stream) {
+                    known.output.grant(window);
+                }
+                self.pass_on(stream);
             }
-            Event::HalfClosed { .. } | Event::Aborted { .. } => {}
+            Event::Aborted { stream } => self.over(stream),
         }
     }
 
-    fn said(&mut self, stream: u32, what: What, seen: &Seen) {
+    fn said(&mut self, stream: u32, what: What) {
         match what {
-            What::Attach(_) => drop(self.processes.insert(stream, Process::Container)),
+            What::Attach(_) => self.begin(stream, Process::Container),
             What::Exec(start) => self.exec(stream, &start.command),
-            What::Stdin(bytes) if bytes == b"end\n" => self.exit(stream, 7),
-            What::Stdin(bytes) => self.tell(stream, attach_output::What::Stdout(bytes)),
-            What::CloseStdin(_) if self.processes.get(&stream) == Some(&Process::Container) => {
-                seen.closed.fetch_add(1, Ordering::SeqCst);
+            What::Stdin(bytes) => {
+                let window = self.streams.get_mut(&stream).and_then(|known| known.input.as_mut());
+                window.into_iter().for_each(|window| window.receive(bytes.len()).unwrap());
+                if bytes == b"end\n" {
+                    self.tell(stream, attach_output::What::ExitCode(7));
+                } else {
+                    self.tell(stream, attach_output::What::Stdout(bytes));
+                }
             }
-            What::CloseStdin(_) => self.exit(stream, 0),
+            What::CloseStdin(_) => {
+                if self.streams.get(&stream).is_some_and(|known| known.process == Process::Container) {
+                    self.seen.closed.fetch_add(1, Ordering::SeqCst);
+                } else {
+                    self.tell(stream, attach_output::What::ExitCode(0));
+                }
+            }
             What::Resize(size) => {
                 let text = format!("{}x{}\n", size.width, size.height);
                 self.tell(stream, attach_output::What::Stdout(text.into_bytes()));
@@ -133,12 +165,13 @@ impl Shim {
     fn exec(&mut self, stream: u32, command: &[String]) {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match words.as_slice() {
-            ["cat"] => drop(self.processes.insert(stream, Process::Cat)),
-            ["flood"] => drop(self.processes.insert(stream, Process::Flood)),
+            ["cat"] => self.begin(stream, Process::Cat),
+            ["flood"] => self.begin(stream, Process::Flood),
             ["fail", code, text] => {
+                self.begin(stream, Process::Said);
                 self.tell(stream, attach_output::What::Stdout(b"out".to_vec()));
                 self.tell(stream, attach_output::What::Stderr(text.as_bytes().to_vec()));
-                self.exit(stream, code.parse().unwrap());
+                self.tell(stream, attach_output::What::ExitCode(code.parse().unwrap()));
             }
             _ => {
                 let why = format!("OCI runtime exec failed: {words:?}: executable file not found in $PATH");
@@ -147,27 +180,71 @@ impl Shim {
         }
     }
 
-    fn tell(&mut self, stream: u32, what: attach_output::What) {
-        let mut output = AttachOutput::default();
-        output.what.replace(what);
-        self.server.send(stream, &output.encode_to_vec()).unwrap();
-    }
-
-    fn exit(&mut self, stream: u32, code: u32) {
-        self.processes.remove(&stream);
-        self.tell(stream, attach_output::What::ExitCode(code));
-        self.server.finish(stream);
-    }
-
-    fn flood(&mut self, seen: &Seen) {
-        let flooding = self.processes.iter().find(|(_, process)| **process == Process::Flood);
-        let Some(stream) = flooding.map(|(stream, _)| *stream) else { return };
-        while self.server.output().pending().len() < PENDING_MAX {
-            let before = seen.flooded.fetch_add(16 << 10, Ordering::SeqCst);
-            if before >= FLOOD_BYTES {
-                return self.exit(stream, 0);
-            }
-            self.tell(stream, attach_output::What::Stdout(vec![b'x'; 16 << 10]));
+    fn begin(&mut self, stream: u32, process: Process) {
+        let mut known = Stream { process, output: Outbox::default(), input: None };
+        if self.version < FLOW_CONTROL {
+            known.output.grant(u64::MAX);
+        } else {
+            known.input = Some(Window::new(INPUT_WINDOW));
         }
+        self.streams.insert(stream, known);
+        self.seen.running.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn over(&mut self, stream: u32) {
+        if self.streams.remove(&stream).is_some() {
+            self.seen.running.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn tell(&mut self, stream: u32, what: attach_output::What) {
+        if let Some(known) = self.streams.get_mut(&stream) {
+            known.output.push(what);
+        }
+    }
+
+    /// Sends what the client takes, and grants what it may send.
+    fn pass_on(&mut self, stream: u32) {
+        let Some(known) = self.streams.get_mut(&stream) else { return };
+        let mut is_over = false;
+        while let Some(what) = known.output.pop() {
+            is_over |= matches!(what, attach_output::What::ExitCode(_));
+            self.server.send(stream, &AttachOutput::from(what).encode_to_vec()).unwrap();
+        }
+        if is_over {
+            self.server.finish(stream);
+            return self.over(stream);
+        }
+        let kept = known.output.waiting_bytes();
+        if let Some(window) = known.input.as_mut().and_then(|input| input.refill(kept)) {
+            let grant = AttachOutput { what: None, window };
+            self.server.send(stream, &grant.encode_to_vec()).unwrap();
+        }
+    }
+
+    fn flood(&mut self) {
+        let flooding =
+            |(stream, known): (&u32, &Stream)| (known.process == Process::Flood).then_some(*stream);
+        let streams: Vec<u32> = self.streams.iter().filter_map(flooding).collect();
+        for stream in streams {
+            while self.server.output().pending().len() < PENDING_MAX
+                && self.streams.get(&stream).is_some_and(|known| known.output.has_room())
+            {
+                let before = self.seen.flooded.fetch_add(16 << 10, Ordering::SeqCst);
+                let what = if before < FLOOD_BYTES {
+                    attach_output::What::Stdout(vec![b'x'; 16 << 10])
+                } else {
+                    attach_output::What::ExitCode(0)
+                };
+                self.tell(stream, what);
+                self.pass_on(stream);
+            }
+        }
+    }
+}
+
+impl Drop for Shim<'_> {
+    fn drop(&mut self) {
+        self.seen.running.fetch_sub(self.streams.len(), Ordering::SeqCst);
     }
 }

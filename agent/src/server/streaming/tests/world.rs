@@ -9,7 +9,7 @@ use berth_core::{
     spec::{ContainerKind, QosClass, Source},
     status::{ContainerState, ContainerStatus, Phase, PodStatus},
 };
-use berth_proto::shim::StateResponse;
+use berth_proto::{SHIM_PROTOCOL, shim::StateResponse};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
@@ -55,14 +55,20 @@ const MANIFEST: &str = r#"{
 }"#;
 
 impl World {
+    /// With a shim whose streams share a connection.
     pub(super) async fn start() -> Self {
+        Self::with_shim(SHIM_PROTOCOL).await
+    }
+
+    /// With a shim that speaks a version of its protocol.
+    pub(super) async fn with_shim(version: u32) -> Self {
         let directory = TempDir::new().unwrap();
         let run = directory.path().display().to_string();
         std::fs::create_dir(directory.path().join("shim")).unwrap();
         let sandbox = SandboxId::from_known("0123456789");
         let (events, _nobody) = mpsc::channel(1);
         let shims = Shims::new(&run, Path::new("/nowhere"), events);
-        let seen = shim::start(&shims.socket(&sandbox));
+        let seen = shim::start(&shims.socket(&sandbox), version);
         let containerd = Fake::answering(&[] as &[StateResponse], Ending::NotFound).await;
         let view = View::default();
         view.publish(published(sandbox));
