@@ -1,6 +1,6 @@
 //! `/run`: a process in a container to its end, and what it has written. Source: `getRun` of `server.go`.
 
-use std::sync::Arc;
+use std::{future::pending, sync::Arc, time::Duration};
 
 use berth_core::server::{
     ContainerPath, Query,
@@ -8,6 +8,7 @@ use berth_core::server::{
 };
 use berth_proto::{client::AttachReceiver, shim::attach_output};
 use http::{Request, StatusCode};
+use tokio::time::sleep;
 
 use super::{Streaming, switch::refused};
 use crate::{
@@ -19,17 +20,34 @@ use crate::{
 /// Bytes that are kept of each stream: what follows is read and dropped (containerd `container_execsync.go`).
 const OUTPUT_MAX: usize = 16 << 20;
 
-/// Answers `/run`. A client that goes takes the process's streams along.
+/// Answers `/run`. A client that goes takes the process along, and so does the end of the time that a session may be idle: whoever waits
+/// for this answer hears nothing before it.
 pub(in crate::server) async fn run<B>(
     streaming: &Arc<Streaming>,
     path: &ContainerPath,
     request: Request<B>,
 ) -> Response {
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    match output(streaming, path, &query).await {
+    let ended = tokio::select! {
+        ended = output(streaming, path, &query) => ended,
+        refusal = too_long(streaming.idle) => Err(refusal),
+    };
+    match ended {
         Ok(output) => of(StatusCode::OK, "application/json", output),
         Err(refusal) => refused(refusal),
     }
+}
+
+async fn too_long(limit: Option<Duration>) -> Refusal {
+    let Some(limit) = limit else { return pending().await };
+    sleep(limit).await;
+    Refusal::new(
+        500,
+        format!(
+            "the command ran for {} s, which is as long as it may (streamingConnectionIdleTimeout)",
+            limit.as_secs()
+        ),
+    )
 }
 
 async fn output(streaming: &Streaming, path: &ContainerPath, query: &Query) -> Result<Vec<u8>, Refusal> {
@@ -75,4 +93,28 @@ async fn gather(mut receiver: AttachReceiver) -> Result<(u32, [Vec<u8>; 2]), Str
 fn keep(kept: &mut Vec<u8>, bytes: &[u8]) {
     let room = OUTPUT_MAX.saturating_sub(kept.len());
     kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn so_much_of_each_stream_is_kept() {
+        let mut kept = Vec::new();
+        for length in [OUTPUT_MAX - 1, 3, 1] {
+            keep(&mut kept, &vec![b'x'; length]);
+        }
+        assert_eq!(kept.len(), OUTPUT_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_may_run_for_so_long() {
+        let (begun, limit) = (Instant::now(), Duration::from_secs(60));
+        let refusal = too_long(Some(limit)).await;
+        assert_eq!((begun.elapsed(), refusal.status), (limit, 500));
+        assert!(futures::future::poll_immediate(too_long(None)).await.is_none());
+    }
 }
