@@ -16,11 +16,14 @@ mod command;
 mod forward;
 mod idle;
 mod mux;
+mod pass;
 mod places;
+mod port_channels;
 mod port_forward;
 mod pump;
 mod run;
 mod session;
+mod sockets;
 mod spdy;
 mod switch;
 mod websocket;
@@ -38,12 +41,12 @@ use berth_core::{
     },
 };
 
-use self::places::Places;
 pub(super) use self::{
     command::{attach, exec},
     port_forward::port_forward,
     run::run,
 };
+use self::{places::Places, sockets::Sockets};
 use crate::{
     config::BERTH_RUNTIME,
     effects::{Host, SandboxHandlers},
@@ -59,6 +62,7 @@ pub struct Streaming {
     containerd: Containerd,
     handlers: SandboxHandlers,
     places: Places,
+    sockets: Sockets,
     /// After how long without a byte a session ends; `None` is never.
     idle: Option<Duration>,
 }
@@ -82,6 +86,7 @@ impl Streaming {
             containerd: host.containerd.clone(),
             handlers: host.handlers.clone(),
             places: Places::default(),
+            sockets: Sockets::default(),
             idle: server.map(|server| server.stream_idle).filter(|limit| !limit.is_zero()),
         })
     }

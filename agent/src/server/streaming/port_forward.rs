@@ -18,6 +18,7 @@ use super::{
     Streaming,
     forward::{self, Target},
     idle::Watched,
+    port_channels::over_channels,
     switch::{asked, is_web_socket, not_spoken, offered, refused, switch},
 };
 use crate::{pod_port, server::Response};
@@ -53,7 +54,11 @@ where
     let (sandbox, view) = has_sandbox(found, &path.name)?;
     let to = asked(&request)?;
     let (protocol, name) = spoken(&request, to, ports)?;
-    let target = Target { ports: pod_port::Ports::of(view.pod.network, &sandbox), pod: sandbox.to_string() };
+    let target = Target {
+        ports: pod_port::Ports::of(view.pod.network, &sandbox),
+        pod: sandbox.to_string(),
+        sockets: streaming.sockets.of_session(),
+    };
     let place = streaming.places.take(&view.status.uid)?;
     let limit = streaming.idle;
     Ok(switch(request, to, name, move |io| async move {
@@ -103,6 +108,6 @@ async fn serve<T: AsyncRead + AsyncWrite + Unpin>(io: T, protocol: Protocol, tar
     match protocol {
         Protocol::Spdy => forward::over_spdy(io, target).await,
         Protocol::Tunnel => forward::over_tunnel(io, target).await,
-        Protocol::Channels(encoding, ports) => forward::over_channels(io, encoding, &ports, target).await,
+        Protocol::Channels(encoding, ports) => over_channels(io, encoding, &ports, target).await,
     }
 }

@@ -2,6 +2,7 @@
 
 mod client;
 mod commands;
+mod many_at_once;
 mod mux;
 mod ports;
 mod shim;

@@ -1,14 +1,24 @@
 //! Forwarded connections. The pod is on the network of the node.
 
+use berth_stream::{port_forward::Ports, web_socket::Encoding};
+use futures::{SinkExt as _, StreamExt as _};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, duplex, split},
     net::TcpListener,
     time::timeout,
 };
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
 
 use super::{
     client::{Frame, Spdy, WebSocket, spdy},
     world::{LONG, World},
+};
+use crate::{
+    pod_port,
+    server::streaming::{forward::Target, port_channels::over_channels, sockets::Sockets},
 };
 
 const TARGET: &str = "/portForward/shop/web";
@@ -185,4 +195,80 @@ async fn channels_of_ports_begin_with_their_port() {
         assert!(String::from_utf8_lossy(failure).contains("connection refused"));
     };
     timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_has_so_many_connections_and_the_next_is_told() {
+    let world = World::start().await;
+    let (listener, port) = listen().await;
+    let accepting = async {
+        let mut held = Vec::new();
+        loop {
+            held.push(listener.accept().await.unwrap());
+        }
+    };
+    let talk = async {
+        let mut client = spdy(world.address, TARGET, VERSION).await;
+        for request in 0..256 {
+            connect(&mut client, &port, &request.to_string()).await;
+        }
+        let (error, data) = connect(&mut client, &port, "one more").await;
+        let said = client.rest(&[error, data]).await;
+        let expected = format!(
+            "error forwarding port {port} to pod 0123456789: this session has 256 connections, which is as many as it \
+             may: end one of them"
+        );
+        assert_eq!(String::from_utf8_lossy(&said[&error]), expected);
+    };
+    tokio::select! {
+        () = accepting => {}
+        talked = timeout(LONG, talk) => talked.unwrap(),
+    }
+}
+
+/// 32 MiB are more than wait anywhere on the way.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_takes_nothing_is_given_up_when_others_wait() {
+    let ((stuck, stuck_port), (listener, port)) = (listen().await, listen().await);
+    let ports = Ports::of_query([&*stuck_port, &*port]).unwrap();
+    let sockets = Sockets::default().of_session();
+    let target = Target { ports: pod_port::Ports::OfNode, pod: "web".to_owned(), sockets };
+    let (near, far) = duplex(64 << 10);
+    let pods = async {
+        let _held = stuck.accept().await.unwrap();
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut said = [0; 4];
+        socket.read_exact(&mut said).await.unwrap();
+        socket.write_all(b"pong").await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let socket = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+    let (mut to, mut from) = socket.split();
+    let sending = async {
+        for _ in 0..1024 {
+            to.send(Message::binary([&[0][..], &[b'x'; 32 << 10]].concat())).await.unwrap();
+        }
+        to.send(Message::binary(b"\x02ping".as_slice())).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let receiving = async {
+        let (mut failure, mut answer) = (Vec::new(), Vec::new());
+        while !failure.ends_with(b"waited for it") || !answer.ends_with(b"pong") {
+            let message = from.next().await.unwrap().unwrap().into_data();
+            match message[0] {
+                1 => failure.extend_from_slice(&message[1..]),
+                2 => answer.extend_from_slice(&message[1..]),
+                _ => {}
+            }
+        }
+        failure
+    };
+    let failure = tokio::select! {
+        () = over_channels(near, Encoding::Binary, &ports, target) => panic!("the session has ended"),
+        () = async { tokio::join!(pods, sending); } => unreachable!(),
+        failure = timeout(LONG, receiving) => failure.unwrap(),
+    };
+    let expected = format!("error forwarding port {stuck_port} to pod web: the port took nothing for 30 s");
+    // Behind the port, with which each channel begins.
+    assert!(String::from_utf8_lossy(&failure[2..]).starts_with(&expected));
 }

@@ -26,7 +26,7 @@ use crate::{
     },
     server::{
         Response,
-        streaming::{Streaming, attach, exec, places::Places, port_forward, run},
+        streaming::{Streaming, attach, exec, places::Places, port_forward, run, sockets::Sockets},
     },
     view::View,
 };
@@ -78,6 +78,7 @@ impl World {
             containerd: containerd.containerd.clone(),
             handlers: SandboxHandlers::default(),
             places: Places::default(),
+            sockets: Sockets::default(),
             idle: Some(LONG),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
