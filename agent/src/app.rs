@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use berth_core::{
-    config::CgroupDriver,
+    config::{CgroupDriver, CgroupVersion},
     event::{Event, Restored},
     id::{ContainerId, PodUid, SandboxId},
     node::{Proven, prove},
@@ -40,7 +40,7 @@ use crate::{
     },
     failpoint::Failpoint,
     healthz, kernel, limits, manifest,
-    metrics::Metrics,
+    metrics::{Certified, Metrics},
     network::{self, Network},
     node_loop::EVENTS_MAX,
     objects::Objects,
@@ -180,8 +180,9 @@ async fn start(
     let (changes, current) = runtime_of(&config);
     let (ended_pods, network) = kept_in_root(&config, &ended, &records, &workers, &current).await?;
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
-    let recorded_pods = records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
-    let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods, found).await?;
+    let recorded_pods: BTreeSet<PodUid> =
+        records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
+    let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods.clone(), found).await?;
 
     let (grouped, handlers) = served_before(&found.grouped, found.handlers);
     let view = View::default();
@@ -209,10 +210,11 @@ async fn start(
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
-        metrics: metrics(&config.node.name)?,
+        metrics: metrics(&config, &view, clients.as_ref())?,
         failpoint: Failpoint::at(config.abort_at.clone()),
     });
 
+    host.metrics.unrecorded(&found.observation.pods() - &recorded_pods);
     host.failpoint.reach("agent.restored");
     end_leases(Arc::clone(&host));
 
@@ -261,9 +263,20 @@ async fn clients(config: &Config) -> Result<Option<cluster::Clients>> {
 }
 
 /// What is measured, requests to the API server among it.
-fn metrics(node: &str) -> Result<Metrics> {
+fn metrics(config: &Config, view: &View, clients: Option<&cluster::Clients>) -> Result<Metrics> {
     let make = || -> prometheus::Result<Metrics> {
-        let metrics = Metrics::new(node)?;
+        let metrics = Metrics::new(&config.node.name, view.clone())?;
+        let version = match config.node.cgroups.version {
+            CgroupVersion::V1 => 1.0,
+            CgroupVersion::V2 => 2.0,
+        };
+        metrics.ask("kubelet_cgroup_version", "Version of the node's cgroups.", move || version)?;
+        metrics.gates(&config.gates)?;
+        let cluster = config.cluster.as_ref().filter(|cluster| cluster.rotates);
+        if let Some((_, clients)) = cluster.zip(clients) {
+            let clients = clients.clone();
+            metrics.ask_until(Certified::Client, move || clients.holds_until())?;
+        }
         if let Some(requests) = cluster::request_families() {
             metrics.show(requests.total)?;
             metrics.show(requests.seconds)?;

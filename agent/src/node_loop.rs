@@ -16,6 +16,7 @@ use berth_core::{
     id::OpId,
     node::Node,
     pod::port::status::Remains,
+    time::Mono,
 };
 use jiff::Timestamp;
 use tokio::{sync::mpsc, time::Instant};
@@ -54,6 +55,8 @@ pub struct NodeLoop {
     looked_at: Option<Instant>,
     reader: facts::Reader,
     turns: Turns,
+    /// When the turn began that lasts.
+    turn_began: Option<Mono>,
     sender: mpsc::Sender<Event>,
 }
 
@@ -82,6 +85,7 @@ impl NodeLoop {
             looked_at: None,
             reader,
             turns: Turns::default(),
+            turn_began: None,
             sender,
         }
     }
@@ -110,13 +114,13 @@ impl NodeLoop {
             // What was begun has its turn, and what the runtime, shims and plugins have answered is read, before the next event: however
             // many events wait, an effect goes on after one of them.
             tokio::task::yield_now().await;
-            self.turns.end();
+            self.end_turn();
             let wake = self.node.poll_timeout().map(|at| Instant::now() + at.since(clock::mono()));
             tokio::select! {
                 // Cancel safe: an event that is not taken stays in the channel.
                 event = events.recv() => match event {
                     Some(event) => {
-                        self.turns.begin(clock::mono());
+                        self.begin_turn(clock::mono());
                         let is_fresh = self.looked_at.is_some_and(|at| at.elapsed() < FACTS_KEPT);
                         if !(is_fresh && matches!(event, Event::Done { .. })) {
                             self.look_at_node();
@@ -128,7 +132,7 @@ impl NodeLoop {
                 // Cancel safe: the deadline is computed anew each time.
                 () = until(wake) => {
                     let now = clock::now();
-                    self.turns.begin(now.mono);
+                    self.begin_turn(now.mono);
                     if self.node.asks_for_facts(now.mono) {
                         self.look_at_node();
                     }
@@ -138,6 +142,20 @@ impl NodeLoop {
                 () = cancel.cancelled() => return,
             }
         }
+    }
+
+    fn begin_turn(&mut self, now: Mono) {
+        self.turns.begin(now);
+        self.turn_began = Some(now);
+        self.host.metrics.turn_begins(now);
+    }
+
+    /// The loop waits for what happens next.
+    fn end_turn(&mut self) {
+        if let Some(since) = self.turn_began.take() {
+            self.host.metrics.turn_ended(clock::mono().since(since));
+        }
+        self.turns.end();
     }
 
     /// Gives an event to the core. What pods need of the API server as a whole is asked for before they begin.
@@ -192,7 +210,7 @@ impl NodeLoop {
                 if let Some(sinks) = &self.sinks {
                     sinks.publish(&published);
                 }
-                self.host.metrics.published(&published, Timestamp::now());
+                self.host.metrics.publishes(&published, Timestamp::now());
                 self.view.publish(published);
                 self.answer(op, Ok(()));
             }
@@ -200,7 +218,7 @@ impl NodeLoop {
                 if let Some(sinks) = &self.sinks {
                     sinks.withdraw(&pod);
                 }
-                self.host.metrics.withdrawn(&pod);
+                self.host.metrics.withdrawn(&pod, Timestamp::now());
                 self.view.remove(&pod);
             }
             Act::Note(note) => {

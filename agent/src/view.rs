@@ -10,7 +10,7 @@ use std::{
 
 use berth_core::{
     id::{PodName, PodUid, SandboxId},
-    pod::port::status::Published,
+    pod::port::status::{Published, Remains},
     spec::{Pod, Source},
     status::{PodEvent, PodStatus},
 };
@@ -45,6 +45,7 @@ struct Entry {
     pod: Option<Arc<Pod>>,
     status: Option<Arc<PodStatus>>,
     sandbox: Option<SandboxId>,
+    remains: Option<Remains>,
     terminating_since: Option<Timestamp>,
     events: VecDeque<SeenEvent>,
 }
@@ -58,6 +59,8 @@ pub struct PodView {
     pub status: Arc<PodStatus>,
     /// The sandbox it runs in, once there is one.
     pub sandbox: Option<SandboxId>,
+    /// How much of it is left.
+    pub remains: Remains,
     /// When it was first seen being stopped.
     pub terminating_since: Option<Timestamp>,
     /// What happened to it, oldest first.
@@ -91,11 +94,12 @@ pub struct Problem {
 impl View {
     /// Shows what a pod is. Called on `Act::Publish`.
     pub fn publish(&self, published: Published) {
-        let Published { pod, status, sandbox, remains: _ } = published;
+        let Published { pod, status, sandbox, remains } = published;
         let mut table = self.table();
         let entry = table.pods.entry(status.uid.clone()).or_default();
         entry.pod = Some(pod);
         entry.sandbox = sandbox;
+        entry.remains = Some(remains);
         if status.terminating {
             entry.terminating_since.get_or_insert_with(Timestamp::now);
         }
@@ -195,6 +199,7 @@ impl Table {
             pod: Arc::clone(entry.pod.as_ref()?),
             status: Arc::clone(entry.status.as_ref()?),
             sandbox: entry.sandbox.clone(),
+            remains: entry.remains?,
             terminating_since: entry.terminating_since,
             events: entry.events.iter().cloned().collect(),
             unsupported: self.unsupported.values().find_map(|of| of.get(uid)).cloned().unwrap_or_default(),

@@ -19,6 +19,7 @@ use crate::{
     config::{Cluster, Config, CurrentRuntime},
     effects::{PullsUnderWay, follow_images},
     failpoint::Failpoint,
+    metrics::InCluster,
     network::Readiness,
     runtime::Containerd,
     view::View,
@@ -39,6 +40,7 @@ pub(super) struct Joining {
     pub(super) view: View,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) failpoint: Failpoint,
+    pub(super) measured: InCluster,
     pub(super) cancel: CancellationToken,
 }
 
@@ -52,7 +54,8 @@ impl Joining {
         let (cancel, cluster) = (self.cancel.clone(), cluster.clone());
         let told = sinks.clone();
         let (addresses, observed) = watch::channel(Vec::new());
-        let asking = Asking { clients: self.clients.clone(), addresses: observed };
+        let measured = self.measured.clone();
+        let asking = Asking { clients: self.clients.clone(), addresses: observed, measured };
         let run = async move { self.run(cluster, told, happened, addresses).await };
         tasks.spawn(cancelled_with(cancel, run));
         (Some(sinks), Some(asking))
@@ -77,6 +80,7 @@ impl Joining {
             view,
             events,
             failpoint,
+            measured,
             ..
         } = self;
         certificates::bootstrap(&cluster, &clients).await;
@@ -99,15 +103,17 @@ impl Joining {
             pod_cidrs,
             events: told,
             is_told,
+            measured: measured.clone(),
         };
         tasks.spawn(node::run(config, cluster.node.clone(), parts));
         let requests = cluster.requests;
-        tasks.spawn(certificates::keep(clients.clone(), cluster));
+        tasks.spawn(certificates::keep(clients.clone(), cluster, measured.clone()));
         tasks.spawn(async move {
             // Pods are admitted by what the Node object says (`NewSourceApiserver` of `pkg/kubelet/config/apiserver.go`).
             if node_told.wait_for(|is_told| *is_told).await.is_ok() {
                 let pods = PodLoop::new(&name, clients, requests, sinks, view, events);
-                pods.going_on_with(recorded).dying_at(failpoint).run().await;
+                let pods = pods.going_on_with(recorded).dying_at(failpoint).measured_by(measured);
+                pods.run().await;
             }
         });
         while tasks.join_next().await.is_some() {}

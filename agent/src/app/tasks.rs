@@ -16,6 +16,7 @@ use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
 };
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_util::sync::CancellationToken;
 
 use super::{cancelled_with, joining::Joining};
@@ -24,11 +25,11 @@ use crate::{
         self, Sinks,
         certificates::{self, Asking},
     },
-    config::{Config, CurrentRuntime},
+    config::{Config, CurrentRuntime, ServingCertificate},
     control,
     effects::{Host, manifests},
     iptables,
-    metrics::Metrics,
+    metrics::{Certified, Metrics},
     network::Network,
     node_loop::NodeLoop,
     reread::Follower,
@@ -73,8 +74,12 @@ impl Parts {
         tasks.spawn(control::serve(listener, Arc::new(service), cancel.clone()));
         let node = Node::new(config.node.clone(), sources);
         let node_loop = NodeLoop::new(node, Arc::clone(&host), store, view.clone(), sinks, sender.clone());
+        let turns = node_loop.turns();
+        host.metrics.watch_turns(move || turns.busy_since()).context("show the node loop's turns")?;
         let requests = requests(&host.metrics).context("make the families of requests")?;
         let stats = Stats::new(view.clone(), Arc::clone(&host));
+        let sizes = stats.log_sizes().and_then(|sizes| host.metrics.show(sizes));
+        drop(sizes.context("show how large logs are")?);
         let served = Served {
             view: view.clone(),
             host: Arc::clone(&host),
@@ -87,7 +92,7 @@ impl Parts {
             streaming: Streaming::of(&host, &view),
         };
         tasks.spawn(cancelled_with(cancel.clone(), stats.walk()));
-        serve(served, asking, &cancel, &mut tasks);
+        serve(served, asking, &cancel, &mut tasks)?;
         tasks.spawn(node_loop.run(events, cancel.clone()));
         let watch = Watch {
             containerd: host.containerd.clone(),
@@ -135,6 +140,7 @@ impl Parts {
             view: self.view.clone(),
             events: self.events.clone(),
             failpoint: self.host.failpoint.clone(),
+            measured: self.host.metrics.in_cluster(),
             cancel: self.cancel.clone(),
         };
         let (sinks, asking) = joining.join(cluster, tasks);
@@ -164,13 +170,30 @@ async fn until_stopped(network: Network, cancel: CancellationToken, keeping: imp
 }
 
 /// Starts the node's server, where it has one, and what keeps its certificate.
-fn serve(served: Served, asking: Option<Asking>, cancel: &CancellationToken, tasks: &mut JoinSet<()>) {
+fn serve(
+    served: Served,
+    asking: Option<Asking>,
+    cancel: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> Result<()> {
     let config = Arc::clone(&served.host.config);
-    let Some((source, settings)) = config.serving.clone().zip(config.server.clone()) else { return };
-    let (presented, presenting) = watch::channel(None);
+    let Some((source, settings)) = config.serving.clone().zip(config.server.clone()) else {
+        return Ok(());
+    };
+    let (presented, presenting) = watch::channel(None::<Arc<CertifiedKey>>);
+    if let ServingCertificate::OfCluster { .. } = source {
+        let now = presenting.clone();
+        let until = move || Some(certificates::validity(now.borrow().as_ref()?)?.not_after);
+        served
+            .host
+            .metrics
+            .ask_until(Certified::Server, until)
+            .context("show how long the certificate holds")?;
+    }
     let keeping = async move { certificates::serve(source, &config.node.name, asking, presented).await };
     tasks.spawn(cancelled_with(cancel.clone(), keeping));
     tasks.spawn(server::run(served, settings, presenting, cancel.clone()));
+    Ok(())
 }
 
 fn service(config: &Config, view: &View, host: &Host) -> control::Service<runtime::Containerd> {

@@ -8,6 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use berth_core::cluster::certificate::Validity;
 use http::{Request, Response};
+use jiff::Timestamp;
 use kube::{Client, client::Body};
 use tokio::sync::watch;
 use tower::BoxError;
@@ -123,6 +124,12 @@ impl Clients {
     /// What the files held that the clients of now are made from, where they are made from files.
     pub(super) fn made_from(&self) -> Option<Content> {
         self.receiver.borrow().made_from
+    }
+
+    /// Until when the certificate of the clients of now holds, where they have one of their own.
+    #[must_use]
+    pub fn holds_until(&self) -> Option<Timestamp> {
+        self.validity().map(|validity| validity.not_after)
     }
 
     /// How long the certificate holds that the clients of now use, where they have one of their own.

@@ -37,7 +37,9 @@ use crate::{
     clock,
     config::RequestRate,
     failpoint::Failpoint,
-    manifest, pod_status,
+    manifest,
+    metrics::InCluster,
+    pod_status,
     view::{Problem, View},
 };
 
@@ -66,6 +68,7 @@ pub struct PodLoop {
     /// Whether the API server has told what it wants.
     has_spoken: bool,
     telling: Telling,
+    measured: Option<InCluster>,
 }
 
 /// A pod that the API server wants on the node.
@@ -116,6 +119,7 @@ impl PodLoop {
             not_read: BTreeSet::new(),
             has_spoken: false,
             telling: Telling::default(),
+            measured: None,
         }
     }
 
@@ -129,6 +133,12 @@ impl PodLoop {
     #[must_use]
     pub fn dying_at(self, failpoint: Failpoint) -> Self {
         Self { failpoint, ..self }
+    }
+
+    /// The same, measured.
+    #[must_use]
+    pub fn measured_by(self, measured: InCluster) -> Self {
+        Self { measured: Some(measured), ..self }
     }
 
     /// Runs for as long as the node loop does.
@@ -145,7 +155,10 @@ impl PodLoop {
             let wake = wake.map(|at| Instant::now() + at.since(now));
             // Each is cancel safe: what is not taken stays where it is.
             tokio::select! {
-                seen = self.watched.next() => self.see(seen),
+                seen = self.watched.next() => {
+                    self.see(seen);
+                    self.count_mirrors();
+                }
                 waiting = self.sinks.reports.take() => {
                     if let Some(heard) = waiting.sources_have_spoken {
                         self.sync.sources_have_spoken(heard);
@@ -154,7 +167,7 @@ impl PodLoop {
                         self.report(uid, report);
                     }
                 }
-                Some((op, answer)) = ended.recv() => self.sync.answered(op, answer, clock::mono(), chance()),
+                Some((op, answer)) = ended.recv() => self.answered(op, answer),
                 place = self.events.clone().reserve_owned(), if is_due => match place {
                     Ok(place) => drop(place.send(self.desired())),
                     Err(_closed) => return,
@@ -176,6 +189,19 @@ impl PodLoop {
                 // Fails only when the loop has ended.
                 drop(outcomes.send((op, answer)).await);
             });
+        }
+    }
+
+    fn answered(&mut self, op: OpId, answer: Answer) {
+        let took = self.sync.answered(op, answer, clock::mono(), chance());
+        if let Some((took, measured)) = took.zip(self.measured.as_ref()) {
+            measured.told(took);
+        }
+    }
+
+    fn count_mirrors(&self) {
+        if let Some(measured) = &self.measured {
+            measured.mirrors(self.sync.mirrors());
         }
     }
 

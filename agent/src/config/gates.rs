@@ -1,6 +1,10 @@
 //! Feature gates, as kubelet 1.36 knows them. Source: `pkg/features/kube_features.go`, those of `k8s.io/apiserver`,
 //! `k8s.io/component-base` and `k8s.io/client-go`; what refuses them is `k8s.io/component-base/featuregate/feature_gate.go`.
 
+use super::{
+    kubelet::{GATES, KubeletConfiguration},
+    settings::FeatureGate,
+};
 use crate::document::suggestion;
 
 /// One gate a line: name, stage, whether it is on by default, and whether it stays so.
@@ -10,6 +14,7 @@ const ALL: &str = include_str!("gates.txt");
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gate {
     name: &'static str,
+    stage: &'static str,
     is_on: bool,
     is_locked: bool,
 }
@@ -17,8 +22,13 @@ struct Gate {
 fn all() -> impl Iterator<Item = Gate> {
     ALL.lines().filter_map(|line| {
         let mut words = line.split(' ');
-        let (name, _stage) = (words.next()?, words.next()?);
-        Some(Gate { name, is_on: words.next() == Some("on"), is_locked: words.next() == Some("locked") })
+        let (name, stage) = (words.next()?, words.next()?);
+        Some(Gate {
+            name,
+            stage,
+            is_on: words.next() == Some("on"),
+            is_locked: words.next() == Some("locked"),
+        })
     })
 }
 
@@ -47,9 +57,45 @@ pub(super) fn is_default(name: &str, is_on: bool) -> bool {
     find(name).is_some_and(|gate| gate.is_on == is_on)
 }
 
+/// Gates that this version acts on, as a configuration has them. Source: `AddMetrics` of
+/// `k8s.io/component-base/featuregate/feature_gate.go`.
+pub(super) fn acted_on(kubelet: &KubeletConfiguration) -> Vec<FeatureGate> {
+    let acted_on = |gate: &Gate| GATES.contains(&gate.name);
+    let of = |gate: Gate| FeatureGate {
+        name: gate.name,
+        stage: stage(gate.stage),
+        is_on: kubelet.has_gate(gate.name),
+    };
+    all().filter(acted_on).map(of).collect()
+}
+
+fn stage(word: &str) -> &'static str {
+    match word {
+        "alpha" => "ALPHA",
+        "beta" => "BETA",
+        "deprecated" => "DEPRECATED",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gates_that_are_acted_on_are_told_as_they_are_set() {
+        let with = |gates: &[(&str, bool)]| {
+            let gates = gates.iter().map(|(name, is_on)| ((*name).to_owned(), *is_on)).collect();
+            let kubelet =
+                KubeletConfiguration { feature_gates: Some(gates), ..KubeletConfiguration::default() };
+            acted_on(&kubelet).into_iter().map(|gate| (gate.name, gate.stage, gate.is_on)).collect::<Vec<_>>()
+        };
+        let expected =
+            |qos, split| vec![("MemoryQoS", "ALPHA", qos), ("PodLogsQuerySplitStreams", "ALPHA", split)];
+        assert_eq!(with(&[]), expected(false, false));
+        assert_eq!(with(&[("MemoryQoS", true), ("EventedPLEG", true)]), expected(true, false));
+        assert_eq!(with(&[("AllAlpha", true), ("MemoryQoS", false)]), expected(false, true));
+    }
 
     #[test]
     fn gates_are_refused_as_the_kubelet_refuses_them() {

@@ -43,7 +43,7 @@ pub use runtime::{BERTH_RUNTIME, Handler, PodRuntime, RuntimeOptions};
 pub use runtime_settings::{CurrentRuntime, Origin, RuntimeSettings, RuntimeSource};
 pub use server::{AuthenticationSettings, AuthorizationSettings, ServerSettings};
 pub use settings::{
-    Cluster, Cni, Config, CredentialProvider, EventRate, LogRequests, NodeLogAccess, OciRuntime,
+    Cluster, Cni, Config, CredentialProvider, EventRate, FeatureGate, LogRequests, NodeLogAccess, OciRuntime,
     RegistryAccounts, RequestRate, ServingCertificate, StatsSettings,
 };
 

@@ -16,7 +16,7 @@ use berth_core::{
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
     LogRequests, NodeLogAccess, OciRuntime, RuntimeSettings, RuntimeSource, Section, StatsSettings,
-    allocatable::units, defaults, facts, ip, runtime_settings::UnknownDefault, validate,
+    allocatable::units, defaults, facts, gates, ip, runtime_settings::UnknownDefault, validate,
 };
 use crate::document::{Fault, Faults, Node, Place, read};
 
@@ -153,6 +153,7 @@ impl Settings {
                 },
                 may_split_streams: kubelet.has_gate("PodLogsQuerySplitStreams"),
             },
+            gates: gates::acted_on(kubelet),
             makes_iptables_chains: kubelet.make_iptables_util_chains != Some(false),
             oom_score_adj: kubelet.oom_score_adj.unwrap_or(OOM_SCORE),
             protect_kernel_defaults: kubelet.protect_kernel_defaults == Some(true),

@@ -56,6 +56,8 @@ pub struct Config {
     pub log_requests: LogRequests,
     /// Whether chains of iptables are made for other components (`makeIPTablesUtilChains`).
     pub makes_iptables_chains: bool,
+    /// Feature gates that this version acts on.
+    pub gates: Vec<FeatureGate>,
     /// The agent's own `oom_score_adj`.
     pub oom_score_adj: i32,
     /// Whether settings of the kernel are left as they are, and refused where they do not fit (`protectKernelDefaults`).
@@ -64,6 +66,17 @@ pub struct Config {
     pub sysctl_root: PathBuf,
     /// Where the agent kills itself on purpose: tests of crash recovery name a point here (`BERTH_ABORT_AT`).
     pub abort_at: Option<String>,
+}
+
+/// A feature gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureGate {
+    /// Its name.
+    pub name: &'static str,
+    /// How far the feature is in Kubernetes: `ALPHA`, `BETA`, `DEPRECATED`, or nothing where it is there for good.
+    pub stage: &'static str,
+    /// Whether it is on.
+    pub is_on: bool,
 }
 
 /// How requests about logs are answered.

@@ -33,7 +33,12 @@ pub(super) struct Families<'registry>(pub(super) &'registry Registry);
 
 impl Families<'_> {
     pub(super) fn counter(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec> {
-        self.shown(IntCounterVec::new(Opts::new(name, help), labels)?)
+        let family = self.shown(IntCounterVec::new(Opts::new(name, help), labels)?)?;
+        if labels.is_empty() {
+            // Without labels there is one series, from the beginning on.
+            drop(family.with_label_values::<&str>(&[]));
+        }
+        Ok(family)
     }
 
     pub(super) fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec> {
@@ -48,7 +53,11 @@ impl Families<'_> {
         buckets: &[f64],
     ) -> Result<HistogramVec> {
         let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-        self.shown(HistogramVec::new(options, labels)?)
+        let family = self.shown(HistogramVec::new(options, labels)?)?;
+        if labels.is_empty() {
+            drop(family.with_label_values::<&str>(&[]));
+        }
+        Ok(family)
     }
 
     fn shown<C: Collector + Clone + 'static>(&self, family: C) -> Result<C> {

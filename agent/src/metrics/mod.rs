@@ -2,17 +2,21 @@
 //!
 //! Sources: `pkg/kubelet/metrics/metrics.go`, `pkg/kubelet/prober/prober_manager.go`.
 
+mod asked;
+mod changes;
 mod families;
 mod health;
+mod in_cluster;
 mod now;
 mod operations;
 mod pods;
 mod probes;
 mod process;
 mod subject;
+mod turns;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -22,20 +26,25 @@ use berth_core::{
     event::Outcome,
     failure::Failure,
     id::PodUid,
-    metrics::Starts,
+    metrics::{Ends, NodeStart, Starts, changes, rejection},
     pod::port::status::Published,
     server::Check,
-    status::{PodEvent, PodStatus},
+    status::PodEvent,
+    time::Mono,
 };
 use jiff::Timestamp;
-use prometheus::{IntCounterVec, Opts, Registry, TextEncoder, core::Collector};
+use prometheus::{GaugeVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector};
 use serde::Deserialize;
 
-pub use self::subject::Subject;
 use self::{
-    health::Health, now::Present, operations::Operations, pods::Pods, probes::Probes, process::Process,
+    asked::Asked, changes::Changed, health::Health, now::Present, operations::Operations, pods::Pods,
+    probes::Probes, process::Process, turns::Turns,
 };
-use crate::{causes::with_causes, view::View};
+pub use self::{
+    in_cluster::{Certified, InCluster},
+    subject::Subject,
+};
+use crate::{causes::with_causes, clock, config::FeatureGate, view::View};
 
 /// Everything that is measured. Clones share it.
 #[derive(Debug, Clone)]
@@ -44,8 +53,12 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
+    view: View,
     operations: Operations,
     pods: Pods,
+    changed: Changed,
+    turns: Turns,
+    in_cluster: InCluster,
     present: Present,
     process: Process,
     probes: Probes,
@@ -57,17 +70,22 @@ struct Inner {
 #[derive(Debug, Default)]
 struct OfPods {
     starts: Starts,
-    shown: BTreeMap<PodUid, Arc<PodStatus>>,
+    ends: Ends,
+    /// Pods that went in this turn of the node loop: one that begins anew under its UID does so in the same turn.
+    gone: BTreeSet<PodUid>,
 }
 
 impl Metrics {
-    /// Nothing was measured yet on the node of this name.
+    /// Nothing was measured yet on the node of this name, whose pods a view shows.
     ///
     /// # Errors
     /// When two families have one name.
-    pub fn new(node: &str) -> prometheus::Result<Self> {
+    pub fn new(node: &str, view: View) -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let name = Opts::new("kubelet_node_name", "The node's name.").const_label("node", node);
+        let began = Timestamp::now();
+        // A clock that tells a time before 1970 leaves it open when the machine was booted.
+        let booted = began.checked_sub(clock::mono().0).ok();
+        let name = Opts::new("kubelet_node_name", "Name of the node, as a label.").const_label("node", node);
         let name = prometheus::Gauge::with_opts(name)?;
         name.set(1.0);
         registry.register(Box::new(name))?;
@@ -75,16 +93,23 @@ impl Metrics {
             [("kubernetes_build_info", KUBELET_VERSION), ("berth_build_info", env!("CARGO_PKG_VERSION"))]
         {
             let labels = HashMap::from([("git_version".to_owned(), version.to_owned())]);
-            let build = prometheus::Gauge::with_opts(Opts::new(name, "The version.").const_labels(labels))?;
+            let build = prometheus::Gauge::with_opts(
+                Opts::new(name, "Version of the program.").const_labels(labels),
+            )?;
             build.set(1.0);
             registry.register(Box::new(build))?;
         }
+        let process = Process::new(&registry, began)?;
         let inner = Inner {
+            view,
             operations: Operations::new(&registry)?,
             pods: Pods::new(&registry)?,
+            changed: Changed::new(&registry)?,
+            turns: Turns::new(&registry)?,
+            in_cluster: InCluster::new(&registry, NodeStart::new(booted, began))?,
             present: Present::new(&registry)?,
-            process: Process::new(&registry, Timestamp::now())?,
-            probes: Probes::new()?,
+            probes: Probes::new(process.started())?,
+            process,
             health: Health::new()?,
             of_pods: Mutex::default(),
             registry,
@@ -109,6 +134,89 @@ impl Metrics {
         self.show(IntCounterVec::new(Opts::new(name, help), labels)?)
     }
 
+    /// Shows another value, asked for whenever somebody reads it.
+    ///
+    /// # Errors
+    /// When there is a family of its name.
+    pub fn ask(
+        &self,
+        name: &str,
+        help: &str,
+        value: impl Fn() -> f64 + Send + Sync + 'static,
+    ) -> prometheus::Result<()> {
+        self.show(Asked::new(name, help, value)?).map(drop)
+    }
+
+    /// Shows how long a certificate holds, in whole seconds: below 0 when it has ended, and without end where there is none. Source:
+    /// `NewKubeletServerCertificateManager` of `pkg/kubelet/certificate/kubelet.go`.
+    ///
+    /// # Errors
+    /// When that is shown already.
+    pub fn ask_until(
+        &self,
+        whose: Certified,
+        until: impl Fn() -> Option<Timestamp> + Send + Sync + 'static,
+    ) -> prometheus::Result<()> {
+        let (name, help) = match whose {
+            Certified::Client => (
+                "kubelet_certificate_manager_client_ttl_seconds",
+                "Seconds until the client certificate ends.",
+            ),
+            Certified::Server => (
+                "kubelet_certificate_manager_server_ttl_seconds",
+                "Seconds until the certificate of the server ends.",
+            ),
+        };
+        let left = move |until: Timestamp| until.duration_since(Timestamp::now()).as_secs_f64().trunc();
+        self.ask(name, help, move || until().map_or(f64::INFINITY, left))
+    }
+
+    /// Shows when the node loop had last looked at everything, which is since when it is busy, or now.
+    ///
+    /// # Errors
+    /// When that is shown already.
+    pub fn watch_turns(
+        &self,
+        busy_since: impl Fn() -> Option<Mono> + Send + Sync + 'static,
+    ) -> prometheus::Result<()> {
+        self.show(turns::last_seen(busy_since)?).map(drop)
+    }
+
+    /// Shows which feature gates are on. Source: `k8s.io/component-base/metrics/prometheus/feature`.
+    ///
+    /// # Errors
+    /// When that is shown already.
+    pub fn gates(&self, gates: &[FeatureGate]) -> prometheus::Result<()> {
+        let options = Opts::new("kubernetes_feature_enabled", "Whether a feature gate is on.");
+        let family = self.show(GaugeVec::new(options, &["name", "stage"])?)?;
+        for FeatureGate { name, stage, is_on } in gates {
+            family.with_label_values(&[name, stage]).set(f64::from(u8::from(*is_on)));
+        }
+        Ok(())
+    }
+
+    /// These pods were found in the runtime, and there is no record of them.
+    pub fn unrecorded(&self, pods: BTreeSet<PodUid>) {
+        self.0.changed.unrecorded(pods.len());
+    }
+
+    /// What is measured of the node in its cluster.
+    #[must_use]
+    pub fn in_cluster(&self) -> InCluster {
+        self.0.in_cluster.clone()
+    }
+
+    /// A turn of the node loop begins.
+    pub fn turn_begins(&self, now: Mono) {
+        self.0.turns.begins(now);
+    }
+
+    /// One has ended.
+    pub fn turn_ended(&self, took: Duration) {
+        self.0.turns.ended(took);
+        self.of_pods().gone.clear();
+    }
+
     /// An effect of this name has ended.
     pub fn ended(&self, name: &str, subject: &Subject, outcome: &Result<Outcome, Failure>, took: Duration) {
         let is_well = !matches!(outcome, Err(_) | Ok(Outcome::NotStarted(_)));
@@ -118,7 +226,7 @@ impl Metrics {
             self.0.pods.pulled(image, took);
         }
         if let Subject::Probe(uid, id, kind) = subject {
-            let status = self.of_pods().shown.get(uid).cloned();
+            let status = self.0.view.status(uid);
             let all = status.iter().flat_map(|status| status.all_containers());
             let of_id = all.into_iter().find(|container| container.id.as_ref() == Some(id));
             if let Some((status, container)) = status.as_ref().zip(of_id) {
@@ -132,15 +240,35 @@ impl Metrics {
         }
     }
 
-    /// Everybody sees this of a pod now.
-    pub fn published(&self, published: &Published, now: Timestamp) {
-        let Published { pod, status, .. } = published;
-        let started = {
+    /// Everybody is to see this of a pod; the view still shows what was before.
+    pub fn publishes(&self, published: &Published, now: Timestamp) {
+        let Published { pod, status, remains, .. } = published;
+        let before = self.0.view.status(&pod.uid);
+        let before = before.as_deref();
+        let (started, over, is_restarted) = {
             let mut of_pods = self.of_pods();
-            of_pods.shown.insert(pod.uid.clone(), Arc::clone(status));
-            of_pods.starts.published(pod, status, || created(&pod.manifest), now)
+            let started = of_pods.starts.published(pod, status, || created(&pod.manifest), now);
+            let over = of_pods.ends.published(before, status, *remains, now);
+            (started, over, of_pods.gone.remove(&pod.uid))
         };
         self.0.pods.start(&started);
+        let changed = &self.0.changed;
+        changed.started(started.running);
+        changed.over(over);
+        if is_restarted {
+            changed.restarted(pod.source);
+        }
+        let Some(before) = before else {
+            if !status.phase.is_final() {
+                changed.begins(pod.containers.len());
+            }
+            return;
+        };
+        let changes = changes(before, status);
+        changed.ended(&changes);
+        for (kind, code) in changes.without_image {
+            self.0.pods.without_image(kind, code);
+        }
     }
 
     /// This happened to a pod.
@@ -148,23 +276,30 @@ impl Metrics {
         match event.reason.as_ref() {
             "Pulling" => self.of_pods().starts.pulling(uid, now),
             "Pulled" => self.of_pods().starts.pulled(uid, now),
-            _ => {}
+            "Preempting" => self.0.changed.preempted(),
+            reason => {
+                if let Some(label) = rejection(reason) {
+                    self.0.changed.rejected(label);
+                }
+            }
         }
     }
 
     /// A pod is no longer here.
-    pub fn withdrawn(&self, uid: &PodUid) {
+    pub fn withdrawn(&self, uid: &PodUid, now: Timestamp) {
         let mut of_pods = self.of_pods();
-        of_pods.shown.remove(uid);
         of_pods.starts.withdrawn(uid);
+        let over = of_pods.ends.withdrawn(uid, now);
+        of_pods.gone.insert(uid.clone());
         drop(of_pods);
+        self.0.changed.over(over);
         self.0.probes.withdrawn(uid);
     }
 
     /// What `/metrics` shows, in the text format of Prometheus.
     #[must_use]
-    pub fn text(&self, view: &View) -> String {
-        self.0.present.count(&view.pods());
+    pub fn text(&self) -> String {
+        self.0.present.count(&self.0.view.pods());
         self.0.process.look();
         text_of(&self.0.registry)
     }

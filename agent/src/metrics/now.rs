@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_core::{
+    metrics::{CONFIGS, LIFECYCLES, working},
     spec::Source,
     status::{ContainerState, ContainerStatus},
 };
@@ -21,6 +22,8 @@ pub(super) struct Present {
     containers: GaugeVec,
     desired: GaugeVec,
     active: GaugeVec,
+    working: GaugeVec,
+    ephemeral: GaugeVec,
     volumes: GaugeVec,
 }
 
@@ -36,6 +39,16 @@ impl Present {
             )?,
             desired: families.gauge("kubelet_desired_pods", "Pods that are wanted here.", &["static"])?,
             active: families.gauge("kubelet_active_pods", "Pods that have not ended.", &["static"])?,
+            working: families.gauge(
+                "kubelet_working_pods",
+                "Pods that the node works on, by how far they are and who wants them.",
+                &["lifecycle", "config", "static"],
+            )?,
+            ephemeral: families.gauge(
+                "kubelet_managed_ephemeral_containers",
+                "Ephemeral containers of the pods that are here.",
+                &[],
+            )?,
             volumes: families.gauge(
                 "volume_manager_total_volumes",
                 "Volumes of pods, by plugin.",
@@ -53,15 +66,30 @@ impl Present {
                 pods.iter().flat_map(statuses).filter(|container| word(container) == Some(state)).count();
             self.containers.with_label_values(&[state]).set(number(count));
         }
+        let ephemeral = pods.iter().flat_map(|pod| &pod.status.ephemeral_containers).count();
+        self.ephemeral.with_label_values::<&str>(&[]).set(number(ephemeral));
+        self.count_wanted(pods);
+        self.count_volumes(pods);
+    }
+
+    fn count_wanted(&self, pods: &[PodView]) {
         for (label, is_static) in [("", false), ("true", true)] {
             let of_kind = |pod: &&PodView| (pod.pod.source != Source::Api) == is_static;
+            for (lifecycle, config) in
+                LIFECYCLES.into_iter().flat_map(|one| CONFIGS.map(|other| (one, other)))
+            {
+                let is_so =
+                    |pod: &&PodView| working(&pod.pod, &pod.status, pod.remains) == (lifecycle, config);
+                let count = pods.iter().filter(of_kind).filter(is_so).count();
+                self.working.with_label_values(&[lifecycle, config, label]).set(number(count));
+            }
+            let is_wanted = |pod: &&PodView| working(&pod.pod, &pod.status, pod.remains).1 == CONFIGS[0];
             let is_active = |pod: &&PodView| !pod.status.phase.is_final();
-            let (wanted, active) =
-                (pods.iter().filter(of_kind), pods.iter().filter(of_kind).filter(is_active));
+            let all = || pods.iter().filter(of_kind).filter(is_wanted);
+            let (wanted, active) = (all(), all().filter(is_active));
             self.desired.with_label_values(&[label]).set(number(wanted.count()));
             self.active.with_label_values(&[label]).set(number(active.count()));
         }
-        self.count_volumes(pods);
     }
 
     fn count_volumes(&self, pods: &[PodView]) {

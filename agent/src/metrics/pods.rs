@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use berth_core::{
-    event::Outcome, failure::Failure, image::ImageInfo, metrics::Started, metrics::image_size,
+    event::Outcome,
+    failure::Failure,
+    image::ImageInfo,
+    metrics::{Started, image_size},
     spec::ContainerKind,
 };
 use prometheus::{DEFAULT_BUCKETS, GaugeVec, HistogramVec, IntCounterVec, Registry};
@@ -26,7 +29,6 @@ pub(super) struct Pods {
     pull_seconds: HistogramVec,
     first_container: HistogramVec,
     running: HistogramVec,
-    work: HistogramVec,
     total: HistogramVec,
     service_level: HistogramVec,
     first_network: GaugeVec,
@@ -88,12 +90,6 @@ impl Pods {
                 &[],
                 &START_SECONDS,
             )?,
-            work: families.histogram(
-                "kubelet_pod_worker_duration_seconds",
-                "Seconds of work on a pod; `create` is its start.",
-                &["operation_type"],
-                DEFAULT_BUCKETS,
-            )?,
             total: families.histogram(
                 "kubelet_pod_start_total_duration_seconds",
                 "Seconds from the creation of a pod to all its containers running.",
@@ -128,6 +124,12 @@ impl Pods {
         }
     }
 
+    /// A container could not be started for want of its image, which its status says by this reason.
+    pub(super) fn without_image(&self, kind: ContainerKind, code: &str) {
+        self.containers.with_label_values(&[role(kind)]).inc();
+        self.container_errors.with_label_values(&[role(kind), code]).inc();
+    }
+
     /// An image was pulled.
     pub(super) fn pulled(&self, image: &ImageInfo, took: Duration) {
         let class = image_size(image.size_bytes);
@@ -143,7 +145,6 @@ impl Pods {
         };
         observe(&self.first_container, &[], started.first_container);
         observe(&self.running, &[], started.running);
-        observe(&self.work, &["create"], started.running);
         observe(&self.total, &[], started.total);
         observe(&self.service_level, &[], started.service_level);
         if let Some(took) = started.service_level.filter(|_| started.is_first_network) {

@@ -11,7 +11,7 @@ use berth_core::{
     pod::port::probe::ProbeAnswer,
     spec::ProbeKind,
 };
-use prometheus::{HistogramVec, IntCounterVec, Registry, Result};
+use prometheus::{Gauge, HistogramVec, IntCounterVec, Registry, Result};
 
 use super::families::Families;
 
@@ -35,8 +35,11 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    pub(super) fn new() -> Result<Self> {
+    /// None was answered yet. When the agent began is shown beside them, by which a reader sees why counts begin anew (`InstallAuthRequiredHandlers`
+    /// of `pkg/kubelet/server/server.go`).
+    pub(super) fn new(agent_began: &Gauge) -> Result<Self> {
         let registry = Registry::new();
+        registry.register(Box::new(agent_began.clone()))?;
         let families = Families(&registry);
         let total = families.counter(
             "prober_probe_total",

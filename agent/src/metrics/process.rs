@@ -2,11 +2,15 @@
 //!
 //! What cannot be read is left as it was.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use nix::unistd::{SysconfVar, sysconf};
-use prometheus::{Gauge, Opts, Registry, Result};
+use prometheus::{Counter, Gauge, Opts, Registry, Result};
 use rustix::process::{Resource, getrlimit};
 
 use super::families::number;
@@ -17,13 +21,15 @@ const OWN: &str = "/proc/self";
 /// Families of the process.
 #[derive(Debug)]
 pub(super) struct Process {
-    cpu: Gauge,
+    cpu: Counter,
     started: Gauge,
     resident: Gauge,
     virtual_memory: Gauge,
     open_files: Gauge,
     open_files_max: Gauge,
     threads: Gauge,
+    /// Held by whoever looks: two that add at once would count twice.
+    looking: Mutex<()>,
 }
 
 impl Process {
@@ -33,21 +39,31 @@ impl Process {
             registry.register(Box::new(gauge.clone()))?;
             Ok::<_, prometheus::Error>(gauge)
         };
+        let help = "Processor time of the agent, in seconds.";
+        let cpu = Counter::with_opts(Opts::new("process_cpu_seconds_total", help))?;
+        registry.register(Box::new(cpu.clone()))?;
         let process = Self {
-            cpu: gauge("process_cpu_seconds_total", "Processor time of the agent, in seconds.")?,
+            cpu,
             started: gauge("process_start_time_seconds", "When the agent began, in seconds since 1970.")?,
             resident: gauge("process_resident_memory_bytes", "Memory that the agent has, in bytes.")?,
             virtual_memory: gauge("process_virtual_memory_bytes", "Addresses that the agent has, in bytes.")?,
             open_files: gauge("process_open_fds", "Files that the agent has open.")?,
             open_files_max: gauge("process_max_fds", "Files that the agent may have open.")?,
-            threads: gauge("go_threads", "Threads of the agent.")?,
+            threads: gauge("process_threads", "Threads of the agent.")?,
+            looking: Mutex::default(),
         };
         process.started.set(started.as_duration().as_secs_f64());
         Ok(process)
     }
 
+    /// When the agent began.
+    pub(super) fn started(&self) -> &Gauge {
+        &self.started
+    }
+
     /// Looks.
     pub(super) fn look(&self) {
+        let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(stat) = fs::read_to_string(format!("{OWN}/stat")) {
             self.take(&stat, clock_ticks(), page_bytes());
         }
@@ -63,7 +79,7 @@ impl Process {
         let fields: Vec<_> = after_name.split_whitespace().collect();
         let field = |of: usize| fields.get(of - 3).and_then(|text| text.parse::<u64>().ok()).map(large);
         if let (Some(user), Some(system)) = (field(14), field(15)) {
-            self.cpu.set((user + system) / ticks_per_second);
+            self.cpu.inc_by(((user + system) / ticks_per_second - self.cpu.get()).max(0.0));
         }
         for (gauge, value) in [
             (&self.threads, field(20)),
@@ -101,12 +117,14 @@ mod tests {
         let process = Process::new(&Registry::new(), Timestamp::from_second(7).unwrap()).unwrap();
         let stat = "42 (a) b) (c) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 9 0 12345 8192000 300 18446744073709551615";
         process.take(stat, 100.0, 4096.0);
-        let shown =
-            [&process.cpu, &process.threads, &process.virtual_memory, &process.resident, &process.started];
-        assert_eq!(shown.map(Gauge::get), [3.0, 9.0, 8_192_000.0, 1_228_800.0, 7.0]);
+        let shown = [&process.threads, &process.virtual_memory, &process.resident, &process.started];
+        assert_eq!(shown.map(Gauge::get), [9.0, 8_192_000.0, 1_228_800.0, 7.0]);
+        process.take(&stat.replace("250 50", "250 150"), 100.0, 4096.0);
+        assert!((process.cpu.get() - 4.0).abs() < f64::EPSILON, "it counts on");
+        process.take(stat, 100.0, 4096.0);
         process.take("no such line", 100.0, 4096.0);
         process.take("1 (x) S 1", 100.0, 4096.0);
-        assert!((process.cpu.get() - 3.0).abs() < f64::EPSILON, "it is as it was");
+        assert!((process.cpu.get() - 4.0).abs() < f64::EPSILON, "it is as it was");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use berth_core::{
     effect::{Act, Effect},
     event::Outcome,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::{ContainerId, PodUid},
     pod::port::start_failure::Call,
     spec::{ContainerKind, ProbeKind, VolumeSource},
@@ -70,6 +70,18 @@ pub(super) fn start_error(outcome: &Result<Outcome, Failure>) -> Option<&'static
             Call::Start => Some("RunContainerError"),
         },
         Ok(_) => None,
-        Err(_) => Some("RunContainerError"),
+        Err(failure) => Some(match failure.kind {
+            FailureKind::StartFailed => "RunContainerError",
+            FailureKind::Config => "CreateContainerConfigError",
+            FailureKind::Transient
+            | FailureKind::Unknown
+            | FailureKind::RuntimeDown
+            | FailureKind::InvalidImageName
+            | FailureKind::ImagePull
+            | FailureKind::LayersGone
+            | FailureKind::SandboxGone
+            | FailureKind::Silent
+            | FailureKind::Unrecorded => "CreateContainerError",
+        }),
     }
 }

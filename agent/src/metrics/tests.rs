@@ -1,15 +1,19 @@
+mod changes;
+mod table;
+
 use std::collections::BTreeSet;
 
 use berth_core::{
     failure::FailureKind,
     id::{ContainerId, ContainerName, SandboxId},
+    image::{ImageConfig, ImageInfo},
     pod::port::{
         probe::ProbeAnswer,
         start_failure::{Answer, Call, Sandbox, StartFailure},
         status::Remains,
     },
     spec::{ContainerKind, ProbeKind, QosClass, Source},
-    status::{ContainerState, ContainerStatus, Phase, Severity},
+    status::{ContainerState, ContainerStatus, Phase, PodStatus, Severity, Terminated},
 };
 
 use super::*;
@@ -70,27 +74,52 @@ fn waiting() -> ContainerState {
     ContainerState::Waiting { reason: "ContainerCreating".to_owned(), message: String::new() }
 }
 
+fn ended() -> ContainerState {
+    ContainerState::Terminated(Terminated {
+        exit_code: 3,
+        reason: "Error".to_owned(),
+        message: String::new(),
+        started_at: Some(at(1)),
+        finished_at: Some(at(2)),
+        id: None,
+    })
+}
+
+fn event(reason: &'static str) -> PodEvent {
+    PodEvent { container: None, severity: Severity::Normal, reason: reason.into(), message: String::new() }
+}
+
+fn image() -> Result<Outcome, Failure> {
+    let image = ImageInfo {
+        name: "i".to_owned(),
+        id: "sha256:1".to_owned(),
+        tag: None,
+        repo_digest: None,
+        chain_id: String::new(),
+        size_bytes: 1,
+        config: ImageConfig::default(),
+    };
+    Ok(Outcome::Image(Some(Arc::new(image))))
+}
+
 fn failed() -> Result<Outcome, Failure> {
     Err(Failure { kind: FailureKind::Unknown, message: "no".to_owned() })
 }
 
 #[test]
 fn a_start_is_counted_from_the_creation_that_the_manifest_tells() {
-    let metrics = Metrics::new("n1").unwrap();
-    let event = |reason: &'static str| PodEvent {
-        container: None,
-        severity: Severity::Normal,
-        reason: reason.into(),
-        message: String::new(),
+    let view = View::default();
+    let metrics = Metrics::new("n1", view.clone()).unwrap();
+    let publish = |published: Published, now| {
+        metrics.publishes(&published, now);
+        view.publish(published);
     };
-    metrics.published(&published(Phase::Pending, waiting()), at(102));
+    publish(published(Phase::Pending, waiting()), at(102));
     let uid = PodUid::new("1-a");
     metrics.noted(&uid, &event("Pulling"), at(103));
     metrics.noted(&uid, &event("Pulled"), at(108));
-    metrics.published(&published(Phase::Running, ContainerState::Running { started_at: at(110) }), at(110));
-    let view = View::default();
-    view.publish(published(Phase::Running, ContainerState::Running { started_at: at(110) }));
-    let text = metrics.text(&view);
+    publish(published(Phase::Running, ContainerState::Running { started_at: at(110) }), at(110));
+    let text = metrics.text();
     for (series, expected) in [
         ("kubelet_pod_start_total_duration_seconds_sum", 10.0),
         ("kubelet_pod_start_sli_duration_seconds_sum", 5.0),
@@ -116,7 +145,7 @@ fn a_start_is_counted_from_the_creation_that_the_manifest_tells() {
 
 #[test]
 fn effects_are_the_operations_that_dashboards_know() {
-    let metrics = Metrics::new("n").unwrap();
+    let metrics = Metrics::new("n", View::default()).unwrap();
     let well = || Ok(Outcome::Done);
     metrics.ended("ensure-sandbox", &Subject::Sandbox("crun".to_owned()), &well(), seconds(1));
     metrics.ended("ensure-sandbox", &Subject::Sandbox("crun".to_owned()), &failed(), seconds(2));
@@ -128,7 +157,7 @@ fn effects_are_the_operations_that_dashboards_know() {
     metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &not_started, seconds(1));
     metrics.ended("ensure-cgroup", &Subject::Other, &well(), seconds(1));
     metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &failed(), seconds(3));
-    let text = metrics.text(&View::default());
+    let text = metrics.text();
     for (series, expected) in [
         ("kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}", 2.0),
         ("kubelet_runtime_operations_errors_total{operation_type=\"run_podsandbox\"}", 1.0),
@@ -156,11 +185,11 @@ fn effects_are_the_operations_that_dashboards_know() {
 
 #[test]
 fn every_effect_is_measured_under_one_name() {
-    let metrics = Metrics::new("n").unwrap();
+    let metrics = Metrics::new("n", View::default()).unwrap();
     for kind in KINDS {
         metrics.ended(kind, &Subject::Other, &Ok(Outcome::Done), seconds(1));
     }
-    let text = metrics.text(&View::default());
+    let text = metrics.text();
     let count = |name: &str| {
         let of = |line: &&str| line.starts_with(&format!("{name}_count"));
         text.lines()
@@ -176,13 +205,16 @@ fn every_effect_is_measured_under_one_name() {
 
 #[test]
 fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
-    let metrics = Metrics::new("n").unwrap();
+    let view = View::default();
+    let metrics = Metrics::new("n", view.clone()).unwrap();
+    let began = metrics.probes_text();
+    assert!(value(&began, "process_start_time_seconds").unwrap() > 0.0, "{began}");
     let uid = PodUid::new("1-a");
     let probe = |id: &str| Subject::Probe(uid.clone(), ContainerId::from_known(id), ProbeKind::Liveness);
     let answered = |answer: ProbeAnswer| Ok(Outcome::Probed(answer));
     metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Success), seconds(1));
-    assert_eq!(metrics.probes_text(), "", "nobody knows whose it is");
-    metrics.published(&published(Phase::Running, ContainerState::Running { started_at: at(1) }), at(1));
+    assert_eq!(metrics.probes_text(), began, "nobody knows whose it is");
+    view.publish(published(Phase::Running, ContainerState::Running { started_at: at(1) }));
     metrics.ended("probe", &probe("another"), &answered(ProbeAnswer::Success), seconds(1));
     metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Success), seconds(1));
     metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Warning(String::new())), seconds(2));
@@ -205,18 +237,17 @@ fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
     );
     let took = "prober_probe_duration_seconds_sum{container=\"main\",namespace=\"shop\",pod=\"web\",probe_type=\"Liveness\"}";
     assert_eq!(value(&text, took), Some(3.0), "{text}");
-    metrics.withdrawn(&uid);
-    assert_eq!(metrics.probes_text(), "");
-    assert!(metrics.of_pods().shown.is_empty());
+    metrics.withdrawn(&uid, at(2));
+    assert_eq!(metrics.probes_text(), began);
 }
 
 #[test]
 fn a_name_is_shown_once() {
-    let metrics = Metrics::new("n").unwrap();
+    let metrics = Metrics::new("n", View::default()).unwrap();
     let made = metrics.counter("berth_things_total", "Things.", &["sort"]).unwrap();
     made.with_label_values(&["a\"b\n"]).inc();
     metrics.counter("berth_things_total", "Things.", &["sort"]).unwrap_err();
-    let text = metrics.text(&View::default());
+    let text = metrics.text();
     assert_eq!(value(&text, "berth_things_total{sort=\"a\\\"b\\n\"}"), Some(1.0));
     let names: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
@@ -224,7 +255,7 @@ fn a_name_is_shown_once() {
 
 #[test]
 fn health_is_told_as_it_was_judged_last() {
-    let metrics = Metrics::new("n").unwrap();
+    let metrics = Metrics::new("n", View::default()).unwrap();
     let check = |failure: Option<&str>| Check { name: "syncloop", failure: failure.map(str::to_owned) };
     metrics.checked(&[check(None)]);
     let text = metrics.health_text(&[check(Some("late"))]);

@@ -11,6 +11,7 @@
 
 mod cgroupfs;
 mod containerd;
+mod logs;
 mod measure;
 mod network;
 mod proc;

@@ -30,7 +30,7 @@ pub use self::{
     images::Image,
     oom::OomLog,
     patch::{differs, patch},
-    ready::next_change,
+    ready::{is_ready, next_change},
     report::{Reason, Report, backoff, jittered},
 };
 use super::{

@@ -68,6 +68,9 @@ struct State {
     not_before: Option<Mono>,
     /// When a change that may wait is told, unless one comes before that may not. Until then nothing is compared again.
     told_by: Option<Mono>,
+    /// Since when there may be something to tell that is in no request yet, and since when there was that is in the open one.
+    changed_at: Option<Mono>,
+    telling_since: Option<Mono>,
     /// The status that was wanted last, and what the API made of it: what it writes in another form is not sent again.
     settled: Option<(Arc<Value>, Arc<Value>)>,
     gone: Option<Gone>,
@@ -151,6 +154,7 @@ impl PodSync {
             // What failed was about another one.
             _ if !is_known => {
                 (state.tries, state.not_before, state.settled, state.gone) = (0, None, None, None);
+                (state.changed_at, state.telling_since) = (None, None);
             }
             _ => {}
         }
@@ -193,6 +197,12 @@ impl PodSync {
         status.is_some_and(|status| patch::is_terminal(status))
     }
 
+    /// How many mirrors the API has.
+    #[must_use]
+    pub fn mirrors(&self) -> usize {
+        self.api.values().filter(|pod| pod.mirrors.is_some()).count()
+    }
+
     /// Nothing of a pod is left on the node.
     pub fn withdrawn(&mut self, uid: &PodUid) {
         let Some(pod) = self.node.remove(uid) else { return };
@@ -205,11 +215,17 @@ impl PodSync {
         self.look_at(&pod.name);
     }
 
-    /// What came of a request. `chance` is within 0 and 1.
-    pub fn answered(&mut self, op: OpId, answer: Answer, now: Mono, chance: f64) {
-        let Some((name, sent)) = self.open.remove(&op) else { return };
+    /// What came of a request. `chance` is within 0 and 1. Of a status that the API has taken: how long that took since the first change
+    /// that is in it.
+    pub fn answered(&mut self, op: OpId, answer: Answer, now: Mono, chance: f64) -> Option<Duration> {
+        let (name, sent) = self.open.remove(&op)?;
         let state = self.states.entry(name.clone()).or_default();
         state.is_open = false;
+        let since = state.telling_since.take();
+        let is_told = matches!((&answer, &sent), (Answer::Pod(_), Sent::Status(..)));
+        if !is_told {
+            state.changed_at = since.or(state.changed_at);
+        }
         let pause = match answer {
             Answer::Pod(pod) => {
                 if let Sent::Status(wanted, sent) = sent {
@@ -246,6 +262,7 @@ impl PodSync {
         state.tries = if pause.is_some() { state.tries.saturating_add(1) } else { 0 };
         state.not_before = pause.map(|pause| now + pause);
         self.look_at(&name);
+        since.filter(|_| is_told).map(|since| now.since(since))
     }
 
     /// A request has deleted an object.
@@ -261,6 +278,9 @@ impl PodSync {
 
     /// The next request.
     pub fn poll_request(&mut self, now: Mono) -> Option<Request> {
+        for name in &self.due {
+            self.states.entry(name.clone()).or_default().changed_at.get_or_insert(now);
+        }
         if self.open.len() >= AT_ONCE {
             return None;
         }
@@ -289,8 +309,12 @@ impl PodSync {
                 self.open.insert(op, (name.clone(), sent));
                 if let Some(state) = self.states.get_mut(&name) {
                     state.is_open = true;
+                    state.telling_since = state.changed_at.take();
                 }
                 return Some(Request { op, name, call });
+            }
+            if let Some(state) = self.states.get_mut(&name) {
+                state.changed_at = None;
             }
             self.forget(&name);
         }

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
+use super::between;
 use crate::{
     id::PodUid,
     spec::{ContainerKind, NetworkMode, Pod, Source, VolumeSource},
@@ -151,10 +152,6 @@ impl Start {
     }
 }
 
-fn between(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::try_from(to.duration_since(from)).unwrap_or_default()
-}
-
 fn runs(container: &ContainerStatus) -> bool {
     matches!(container.state, ContainerState::Running { .. })
 }
@@ -181,4 +178,4 @@ fn is_stateful(pod: &Pod) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::v2::device_number;
-use crate::id::PodUid;
+use crate::id::{PodName, PodUid};
 
 /// File systems of the node that are shown.
 const SHOWN_MAX: usize = 64;
@@ -94,6 +94,21 @@ impl DiskUsage {
         };
         self.layers_used.map(|used| layers.fold(used, add))
     }
+}
+
+/// Bytes of the logs of a container: UID, namespace and name of the pod, and the name of the container. Pods that are no longer here have
+/// none. Source: `pkg/kubelet/metrics/collectors/log_metrics.go`.
+pub fn log_sizes<'a>(
+    disks: &'a DiskUsage,
+    pods: impl IntoIterator<Item = (&'a PodUid, &'a PodName)>,
+) -> Vec<([&'a str; 4], u64)> {
+    let of_pod = |(uid, name): (&'a PodUid, &'a PodName)| {
+        let logs = disks.pods.get(uid).into_iter().flat_map(|usage| &usage.logs);
+        logs.map(move |(container, usage)| {
+            ([uid.as_str(), name.namespace.as_str(), name.name.as_str(), container.as_str()], usage.bytes)
+        })
+    };
+    pods.into_iter().flat_map(of_pod).collect()
 }
 
 /// A file system that is mounted.

@@ -26,7 +26,7 @@ pub use cadvisor::cgroup_metrics;
 pub use collected::{
     Collected, ContainerSubject, Network, NetworkOf, Node, PodSubject, Subjects, VolumeSubject, nano_cores,
 };
-pub use disk::{DiskUsage, FileSystem, Mounted, PodUsage, Usage, disk_stats, mounted, upper_dir};
+pub use disk::{DiskUsage, FileSystem, Mounted, PodUsage, Usage, disk_stats, log_sizes, mounted, upper_dir};
 pub use level::{
     Cpu, Device, DeviceStats, INTERFACES_MAX, Interface, Level, Limits, Memory, Sampled, Tasks, Throttled,
     interfaces,

@@ -16,6 +16,7 @@ use berth_core::cluster::certificate::{Rotation, Validity, again_after};
 use jiff::Timestamp;
 use kube::Client;
 use rcgen::KeyPair;
+use tokio_rustls::rustls::sign::CertifiedKey;
 
 use self::{
     kubeconfig::{Place, identity},
@@ -32,7 +33,18 @@ use super::{
     connection::{connect, connect_as, follow},
     node::chance,
 };
-use crate::{causes::with_causes, clock, config::Cluster};
+use crate::{
+    causes::with_causes,
+    clock,
+    config::Cluster,
+    metrics::{Certified, InCluster},
+};
+
+/// How long the certificate holds that a server presents.
+#[must_use]
+pub fn validity(presented: &CertifiedKey) -> Option<Validity> {
+    pem::of_der(presented.cert.first()?).map(|told| told.validity)
+}
 
 /// Name of the client certificate's files.
 const CLIENT: &str = "kubelet-client";
@@ -144,12 +156,12 @@ async fn obtain_first(client: Client, wanted: &Wanted, store: &Store) -> Result<
 /// Keeps the clients: the client certificate is replaced before it ends, where that is asked for, and what the kubeconfig names is
 /// read again when it has changed: also after the agent's own change, for which the clients are made twice at worst. Runs until the agent
 /// stops.
-pub async fn keep(clients: Clients, cluster: Cluster) {
+pub async fn keep(clients: Clients, cluster: Cluster, measured: InCluster) {
     let followed = follow(&clients, &cluster.kubeconfig, || client(&cluster));
-    tokio::join!(followed, replace(&clients, &cluster));
+    tokio::join!(followed, replace(&clients, &cluster, &measured));
 }
 
-async fn replace(clients: &Clients, cluster: &Cluster) {
+async fn replace(clients: &Clients, cluster: &Cluster, measured: &InCluster) {
     if !cluster.rotates {
         return;
     }
@@ -165,6 +177,7 @@ async fn replace(clients: &Clients, cluster: &Cluster) {
             Ok(()) => failures = 0,
             Err(error) => {
                 failures = failures.saturating_add(1);
+                measured.not_renewed(Certified::Client);
                 tracing::warn!(
                     error = with_causes(&error),
                     "replace the client certificate; it is tried again"
@@ -250,7 +263,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{store::Pair, *};
-    use crate::cluster::connection::tests::{Node, data};
+    use crate::{
+        cluster::connection::tests::{Node, data},
+        metrics::Metrics,
+        view::View,
+    };
 
     const LOOK: Duration = Duration::from_millis(50);
     const SOON: Duration = Duration::from_secs(30);
@@ -293,8 +310,9 @@ mod tests {
                 tokio::time::sleep(LOOK).await;
             }
         };
+        let metrics = Metrics::new("n", View::default()).unwrap();
         tokio::select! {
-            () = keep(clients.clone(), cluster) => panic!("it has ended"),
+            () = keep(clients.clone(), cluster, metrics.in_cluster()) => panic!("it has ended"),
             used = tokio::time::timeout(SOON, used) => used.unwrap(),
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn chain(pem: &str) -> Option<Vec<Validity>> {
     all.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
 }
 
-fn of_der(der: &[u8]) -> Option<Told> {
+pub(super) fn of_der(der: &[u8]) -> Option<Told> {
     let certificate = Certificate::from_der(der).ok()?.tbs_certificate;
     let time = |time: x509_cert::time::Time| {
         let seconds = i64::try_from(time.to_unix_duration().as_secs()).ok();

@@ -19,12 +19,14 @@ use super::{
     CertificateError, pem,
     request::{Wanted, obtain},
     store::{self, Pair, Store, of_disk, read},
+    validity,
 };
 use crate::{
     causes::with_causes,
     clock,
     cluster::{Clients, node::chance},
     config::ServingCertificate,
+    metrics::{Certified, InCluster},
 };
 
 /// Name of the files of certificates that the cluster gave.
@@ -45,6 +47,8 @@ pub struct Asking {
     pub clients: Clients,
     /// Addresses of the Node object.
     pub addresses: watch::Receiver<Vec<(String, String)>>,
+    /// What comes of it.
+    pub measured: InCluster,
 }
 
 /// Keeps what the server presents. Runs until the agent stops.
@@ -204,6 +208,7 @@ async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presente
             Next::Ask => {
                 asked.clone_from(&wanted);
                 let subject = wanted.clone().unwrap_or_default();
+                let before = age(presented);
                 // Where the addresses change meanwhile, another one is asked for.
                 let answer = tokio::select! {
                     answer = ask_once(store, subject, &asking.clients, presented) => answer,
@@ -211,12 +216,16 @@ async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presente
                 };
                 match answer {
                     Ok(other) => {
+                        if let Some(age) = before {
+                            asking.measured.rotated(age);
+                        }
                         failures = 0;
                         in_use = Some(other);
                         Duration::ZERO
                     }
                     Err(error) => {
                         failures = failures.saturating_add(1);
+                        asking.measured.not_renewed(Certified::Server);
                         tracing::warn!(
                             error = with_causes(&error),
                             "get a certificate for the server; it is tried again"
@@ -231,6 +240,12 @@ async fn ask(store: &Store, node: &str, mut asking: Asking, presented: &Presente
             () = changed(&mut asking.addresses, node, wanted.as_ref()) => {}
         }
     }
+}
+
+/// How old the certificate is that the server presents.
+fn age(presented: &Presented) -> Option<Duration> {
+    let validity = validity(presented.borrow().as_ref()?)?;
+    Duration::try_from(Timestamp::now().duration_since(validity.not_before)).ok()
 }
 
 async fn ask_once(

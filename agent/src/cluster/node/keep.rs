@@ -35,6 +35,7 @@ use crate::{
     clock,
     cluster::{ApiError, Clients, Seen, Watched, client::within},
     config::CurrentRuntime,
+    metrics::InCluster,
     network::{ANSWERS_WITHIN, Readiness},
 };
 
@@ -71,6 +72,7 @@ pub(super) struct Keeper {
     pub(super) events: mpsc::Sender<Event>,
     /// Whether the API server has told of the object, or that there is none, and it was passed on.
     pub(super) is_told: watch::Sender<bool>,
+    pub(super) measured: InCluster,
 }
 
 /// The object, as far as is known.
@@ -306,6 +308,9 @@ impl Keeper {
     /// Tells the addresses of an object that is as the node is (`setLastObservedNodeAddresses`).
     fn observe(&self, state: &State) {
         let Known::Object(object) = &state.known else { return };
+        if node::is_ready(object) {
+            self.measured.node_is_ready();
+        }
         let all = object.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten();
         let text = |one: &Value, name| one.get(name).and_then(Value::as_str).map(str::to_owned);
         let now: Vec<_> = all.filter_map(|one| Some((text(one, "type")?, text(one, "address")?))).collect();
@@ -337,9 +342,11 @@ impl Keeper {
         self.tell_faults(state, &made);
         let limit = self.settings.update_every;
         let object = object(made.object)?;
+        self.measured.node_is_to_be_made();
         let sent = within(limit, self.api().create(&PostParams::default(), &object)).await?;
         let sent = self.about_this(sent)?;
         tracing::info!(node = self.settings.name, "the node is registered");
+        self.measured.node_was_made();
         state.taken_over = sent.uid();
         self.made.send_replace(sent.uid());
         self.sent(state, &sent, made.notes);

@@ -34,6 +34,7 @@ pub use self::{notes::Notes, seen::NodeObject};
 use super::{Clients, Recorder};
 use crate::{
     config::{Config, CurrentRuntime, RuntimeSettings},
+    metrics::InCluster,
     network::Readiness,
     runtime::Containerd,
 };
@@ -61,6 +62,8 @@ pub struct Parts {
     pub events: mpsc::Sender<Event>,
     /// Becomes true when the API server has told of the object, or that there is none, and the node loop was told before.
     pub is_told: watch::Sender<bool>,
+    /// How long all of it takes.
+    pub measured: InCluster,
 }
 
 /// Keeps the Node object, its CSINode and its lease. Runs until the agent stops.
@@ -76,6 +79,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         pod_cidrs,
         events,
         is_told,
+        measured,
     } = parts;
     let notes = Notes::of(&settings.name, Some(recorder));
     let resolv_conf = config.live.resolv_conf.as_deref().map(Path::to_string_lossy).unwrap_or_default();
@@ -107,6 +111,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         pod_cidrs,
         events,
         is_told,
+        measured,
         settings,
     };
     tokio::join!(keeper.run(), initializing, lease, runtime::ask(containerd, health), log);

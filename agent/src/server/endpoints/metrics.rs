@@ -11,7 +11,7 @@ use super::{
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) fn of_agent(served: &Served) -> Response {
-    of(StatusCode::OK, TEXT, served.host.metrics.text(&served.view))
+    of(StatusCode::OK, TEXT, served.host.metrics.text())
 }
 
 /// Health checks, judged now. Source: `k8s.io/component-base/metrics/prometheus/slis`.

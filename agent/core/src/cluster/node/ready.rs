@@ -78,9 +78,15 @@ fn faults(facts: &Facts, uid: &str, capacity: Option<&Value>, now: Mono) -> Vec<
 
 /// Whether the object says that the node is ready, of this boot of the machine.
 fn was_ready(object: &Value, boot_id: &str) -> bool {
+    previous_boot(object) == Some(boot_id) && is_ready(object)
+}
+
+/// Whether the object says that the node is ready.
+#[must_use]
+pub fn is_ready(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let says_so = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
-    previous_boot(object) == Some(boot_id) && conditions.is_some_and(|all| all.iter().any(says_so))
+    conditions.is_some_and(|all| all.iter().any(says_so))
 }
 
 /// When the node may have other words though nothing is heard.

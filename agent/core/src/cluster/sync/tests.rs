@@ -1,3 +1,5 @@
+mod took;
+
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -6,19 +6,19 @@ use crate::{
     status::Terminated,
 };
 
-fn at(seconds: i64) -> Timestamp {
+pub(in crate::metrics) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
-fn waiting() -> ContainerState {
+pub(in crate::metrics) fn waiting() -> ContainerState {
     ContainerState::Waiting { reason: "ContainerCreating".to_owned(), message: String::new() }
 }
 
-fn running(since: i64) -> ContainerState {
+pub(in crate::metrics) fn running(since: i64) -> ContainerState {
     ContainerState::Running { started_at: at(since) }
 }
 
-fn ended(from: i64, to: i64) -> ContainerState {
+pub(in crate::metrics) fn ended(from: i64, to: i64) -> ContainerState {
     ContainerState::Terminated(Terminated {
         exit_code: 0,
         reason: "Completed".to_owned(),
@@ -45,7 +45,11 @@ fn of(name: &str, kind: ContainerKind, state: ContainerState) -> ContainerStatus
     }
 }
 
-fn status(phase: Phase, init: Vec<ContainerState>, main: Vec<ContainerState>) -> PodStatus {
+pub(in crate::metrics) fn status(
+    phase: Phase,
+    init: Vec<ContainerState>,
+    main: Vec<ContainerState>,
+) -> PodStatus {
     let of = |kind, states: Vec<ContainerState>| {
         states.into_iter().map(|state| of("c", kind, state)).collect::<Vec<_>>()
     };

@@ -1,7 +1,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use super::*;
-use crate::cluster::certificates::signer::Signer;
+use crate::{cluster::certificates::signer::Signer, metrics::Metrics, view::View};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -118,14 +118,21 @@ async fn what_is_issued_and_not_presented_is_asked_for_again_after_a_pause() {
     for (from, until, is_presented) in [(2020, 2999, true), (2020, 9999, true), (1960, 2999, false)] {
         let dir = tempfile::tempdir().unwrap();
         let signer = Signer::of(from, until);
+        let metrics = Metrics::new("n", View::default()).unwrap();
         let address = ("InternalIP".to_owned(), "10.0.0.1".to_owned());
         let (_node, addresses) = watch::channel(vec![address]);
-        let asking = Asking { clients: signer.clients(), addresses };
+        let asking = Asking { clients: signer.clients(), addresses, measured: metrics.in_cluster() };
         let (presented, server) = watch::channel(None);
         let store = Store::of(dir.path(), SERVER);
         let asked = ask(&store, "node-1", asking, &presented);
         tokio::time::timeout(again_after(1) / 2, asked).await.unwrap_err();
         assert_eq!(server.borrow().is_some(), is_presented, "{from} {until}");
         assert_eq!(signer.asked(), 1, "{from} {until}");
+        let failures = u8::from(!is_presented);
+        let text = metrics.text();
+        let line = format!("kubelet_server_expiration_renew_errors {failures}\n");
+        assert!(text.contains(&line), "{from} {until}: {text}");
+        let ends = server.borrow().as_ref().and_then(|now| Some(validity(now)?.not_after.to_string()));
+        assert_eq!(ends.is_some(), is_presented, "{ends:?}");
     }
 }

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
 
 use super::*;
-use crate::{cluster::Recorder, config::RuntimeSettings};
+use crate::{cluster::Recorder, config::RuntimeSettings, metrics::Metrics, view::View};
 
 /// How often the node is computed, and far less, which is far more than it takes to tell of a change.
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -69,6 +69,7 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
         pod_cidrs: watch::channel(Vec::new()).0,
         events,
         is_told: told,
+        measured: Metrics::new("n", View::default()).unwrap().in_cluster(),
     };
     let kept = Kept {
         network,
