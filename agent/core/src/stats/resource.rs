@@ -19,19 +19,19 @@ type OfPod = (&'static str, &'static str, Kind, fn(&PodStats) -> Option<Value>);
 const CONTAINERS: [OfContainer; 5] = [
     (
         "container_cpu_usage_seconds_total",
-        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+        "Processor time of a container, in seconds.",
         Kind::Counter,
         |stats| stats.cpu.as_ref().and_then(|cpu| seconds(cpu.time, cpu.usage_core_nano_seconds)),
     ),
     (
         "container_memory_working_set_bytes",
-        "[STABLE] Current working set of the container in bytes",
+        "Memory of a container without inactive pages of files, in bytes.",
         Kind::Gauge,
         |stats| stats.memory.as_ref().and_then(|memory| number(memory.time, memory.working_set_bytes)),
     ),
     (
         "container_start_time_seconds",
-        "[STABLE] Start time of the container since unix epoch in seconds",
+        "When a container began, in seconds since 1970.",
         Kind::Gauge,
         |stats| {
             let start = stats.start_time.0.filter(|start| start.as_second() > 0)?;
@@ -39,39 +39,27 @@ const CONTAINERS: [OfContainer; 5] = [
             Some((nanos / 1e9, None))
         },
     ),
-    (
-        "container_swap_limit_bytes",
-        "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
-        Kind::Gauge,
-        |stats| stats.swap.as_ref().and_then(swap_limit),
-    ),
-    (
-        "container_swap_usage_bytes",
-        "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
-        Kind::Gauge,
-        |stats| stats.swap.as_ref().and_then(|swap| number(swap.time, swap.swap_usage_bytes)),
-    ),
+    ("container_swap_limit_bytes", "Swap that a container may use, in bytes.", Kind::Gauge, |stats| {
+        stats.swap.as_ref().and_then(swap_limit)
+    }),
+    ("container_swap_usage_bytes", "Swap that a container uses, in bytes.", Kind::Gauge, |stats| {
+        stats.swap.as_ref().and_then(|swap| number(swap.time, swap.swap_usage_bytes))
+    }),
 ];
 
 const PODS: [OfPod; 3] = [
-    (
-        "pod_cpu_usage_seconds_total",
-        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
-        Kind::Counter,
-        |stats| stats.cpu.as_ref().and_then(|cpu| seconds(cpu.time, cpu.usage_core_nano_seconds)),
-    ),
+    ("pod_cpu_usage_seconds_total", "Processor time of a pod, in seconds.", Kind::Counter, |stats| {
+        stats.cpu.as_ref().and_then(|cpu| seconds(cpu.time, cpu.usage_core_nano_seconds))
+    }),
     (
         "pod_memory_working_set_bytes",
-        "[STABLE] Current working set of the pod in bytes",
+        "Memory of a pod without inactive pages of files, in bytes.",
         Kind::Gauge,
         |stats| stats.memory.as_ref().and_then(|memory| number(memory.time, memory.working_set_bytes)),
     ),
-    (
-        "pod_swap_usage_bytes",
-        "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
-        Kind::Gauge,
-        |stats| stats.swap.as_ref().and_then(|swap| number(swap.time, swap.swap_usage_bytes)),
-    ),
+    ("pod_swap_usage_bytes", "Swap that a pod uses, in bytes.", Kind::Gauge, |stats| {
+        stats.swap.as_ref().and_then(|swap| number(swap.time, swap.swap_usage_bytes))
+    }),
 ];
 
 /// The text; without a summary it says that there is none.
@@ -84,7 +72,7 @@ pub fn resource_metrics(summary: Option<&Summary>) -> String {
         pods(&mut text, summary);
     }
     let name = "resource_scrape_error";
-    let help = "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise";
+    let help = "Whether statistics could not be read.";
     text.family(name, help, Kind::Gauge);
     let failed = if summary.is_some() { 0.0 } else { 1.0 };
     text.line(name, &Labels::default(), &Labels::default(), failed, None);
@@ -113,13 +101,13 @@ fn node(text: &mut Exposition, summary: &Summary) {
     let node = &summary.node;
     let one = |value: Option<Value>| value.map(|value| (Labels::default(), value)).into_iter();
     let cpu = node.cpu.as_ref().and_then(|cpu| seconds(cpu.time, cpu.usage_core_nano_seconds));
-    let help = "[STABLE] Cumulative cpu time consumed by the node in core-seconds";
+    let help = "Processor time of the node, in seconds.";
     family(text, ("node_cpu_usage_seconds_total", help, Kind::Counter), one(cpu));
     let memory = node.memory.as_ref().and_then(|memory| number(memory.time, memory.working_set_bytes));
-    let help = "[STABLE] Current working set of the node in bytes";
+    let help = "Memory of the node without inactive pages of files, in bytes.";
     family(text, ("node_memory_working_set_bytes", help, Kind::Gauge), one(memory));
     let swap = node.swap.as_ref().and_then(|swap| number(swap.time, swap.swap_usage_bytes));
-    let help = "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems";
+    let help = "Swap that the node uses, in bytes.";
     family(text, ("node_swap_usage_bytes", help, Kind::Gauge), one(swap));
 }
 

@@ -5,129 +5,113 @@ use crate::stats::{Device, FileSystem, Interface, level::DeviceStats};
 
 /// All of them.
 pub(super) const ALL: [Series; 26] = [
-    timed("container_fs_inodes_free", "Number of available Inodes", Kind::Gauge, |row| {
+    timed("container_fs_inodes_free", "Inodes of a file system that are free.", Kind::Gauge, |row| {
         file_systems(row, |fs| fs.inodes_free)
     }),
-    timed("container_fs_inodes_total", "Number of Inodes", Kind::Gauge, |row| {
+    timed("container_fs_inodes_total", "Inodes of a file system.", Kind::Gauge, |row| {
         file_systems(row, |fs| fs.inodes)
     }),
-    timed(
-        "container_fs_limit_bytes",
-        "Number of bytes that can be consumed by the container on this filesystem.",
-        Kind::Gauge,
-        |row| file_systems(row, |fs| fs.capacity),
-    ),
-    timed(
-        "container_fs_usage_bytes",
-        "Number of bytes that are consumed by the container on this filesystem.",
-        Kind::Gauge,
-        |row| file_systems(row, FileSystem::used),
-    ),
-    timed("container_fs_reads_bytes_total", "Cumulative count of bytes read", Kind::Counter, |row| {
+    timed("container_fs_limit_bytes", "Size of a file system, in bytes.", Kind::Gauge, |row| {
+        file_systems(row, |fs| fs.capacity)
+    }),
+    timed("container_fs_usage_bytes", "Bytes of a file system in use.", Kind::Gauge, |row| {
+        file_systems(row, FileSystem::used)
+    }),
+    timed("container_fs_reads_bytes_total", "Bytes read from a device.", Kind::Counter, |row| {
         devices(row, |device| DeviceStats::of(&device.stats.bytes, "Read"))
     }),
-    timed("container_fs_writes_bytes_total", "Cumulative count of bytes written", Kind::Counter, |row| {
+    timed("container_fs_writes_bytes_total", "Bytes written to a device.", Kind::Counter, |row| {
         devices(row, |device| DeviceStats::of(&device.stats.bytes, "Write"))
     }),
-    timed("container_fs_reads_total", "Cumulative count of reads completed", Kind::Counter, |row| {
+    timed("container_fs_reads_total", "Reads from a device.", Kind::Counter, |row| {
         let of_level = devices(row, |device| DeviceStats::of(&device.stats.operations, "Read"));
         with_counts(row, of_level, 0, 1.0)
     }),
-    timed("container_fs_writes_total", "Cumulative count of writes completed", Kind::Counter, |row| {
+    timed("container_fs_writes_total", "Writes to a device.", Kind::Counter, |row| {
         let of_level = devices(row, |device| DeviceStats::of(&device.stats.operations, "Write"));
         with_counts(row, of_level, 4, 1.0)
     }),
-    timed("container_fs_reads_merged_total", "Cumulative count of reads merged", Kind::Counter, |row| {
+    timed("container_fs_reads_merged_total", "Reads that were made one with others.", Kind::Counter, |row| {
         with_counts(row, Vec::new(), 1, 1.0)
     }),
-    timed("container_fs_writes_merged_total", "Cumulative count of writes merged", Kind::Counter, |row| {
-        with_counts(row, Vec::new(), 5, 1.0)
+    timed(
+        "container_fs_writes_merged_total",
+        "Writes that were made one with others.",
+        Kind::Counter,
+        |row| with_counts(row, Vec::new(), 5, 1.0),
+    ),
+    timed("container_fs_sector_reads_total", "Sectors read from a device.", Kind::Counter, |row| {
+        with_counts(row, Vec::new(), 2, 1.0)
     }),
-    timed(
-        "container_fs_sector_reads_total",
-        "Cumulative count of sector reads completed",
-        Kind::Counter,
-        |row| with_counts(row, Vec::new(), 2, 1.0),
-    ),
-    timed(
-        "container_fs_sector_writes_total",
-        "Cumulative count of sector writes completed",
-        Kind::Counter,
-        |row| with_counts(row, Vec::new(), 6, 1.0),
-    ),
-    timed(
-        "container_fs_read_seconds_total",
-        "Cumulative count of seconds spent reading",
-        Kind::Counter,
-        |row| with_counts(row, Vec::new(), 3, MILLIS),
-    ),
-    timed(
-        "container_fs_write_seconds_total",
-        "Cumulative count of seconds spent writing",
-        Kind::Counter,
-        |row| with_counts(row, Vec::new(), 7, MILLIS),
-    ),
-    timed("container_fs_io_current", "Number of I/Os currently in progress", Kind::Gauge, |row| {
+    timed("container_fs_sector_writes_total", "Sectors written to a device.", Kind::Counter, |row| {
+        with_counts(row, Vec::new(), 6, 1.0)
+    }),
+    timed("container_fs_read_seconds_total", "Seconds that reads took.", Kind::Counter, |row| {
+        with_counts(row, Vec::new(), 3, MILLIS)
+    }),
+    timed("container_fs_write_seconds_total", "Seconds that writes took.", Kind::Counter, |row| {
+        with_counts(row, Vec::new(), 7, MILLIS)
+    }),
+    timed("container_fs_io_current", "Transfers under way.", Kind::Gauge, |row| {
         with_counts(row, Vec::new(), 8, 1.0)
     }),
-    timed(
-        "container_fs_io_time_seconds_total",
-        "Cumulative count of seconds spent doing I/Os",
-        Kind::Counter,
-        |row| with_counts(row, Vec::new(), 9, MILLIS),
-    ),
+    timed("container_fs_io_time_seconds_total", "Seconds with a transfer under way.", Kind::Counter, |row| {
+        with_counts(row, Vec::new(), 9, MILLIS)
+    }),
     timed(
         "container_fs_io_time_weighted_seconds_total",
-        "Cumulative weighted I/O time in seconds",
+        "The same, times how many were under way.",
         Kind::Counter,
         |row| with_counts(row, Vec::new(), 10, MILLIS),
     ),
-    timed("container_blkio_device_usage_total", "Blkio Device bytes usage", Kind::Counter, operations),
+    timed(
+        "container_blkio_device_usage_total",
+        "Bytes moved to and from a device, by direction.",
+        Kind::Counter,
+        operations,
+    ),
     timed(
         "container_network_receive_bytes_total",
-        "Cumulative count of bytes received",
+        "Bytes that came in on an interface.",
         Kind::Counter,
         |row| interfaces(row, |interface| interface.received[0]),
     ),
     timed(
         "container_network_receive_packets_total",
-        "Cumulative count of packets received",
+        "Packets that came in on an interface.",
         Kind::Counter,
         |row| interfaces(row, |interface| interface.received[1]),
     ),
-    timed(
-        "container_network_receive_errors_total",
-        "Cumulative count of errors encountered while receiving",
-        Kind::Counter,
-        |row| interfaces(row, |interface| interface.received[2]),
-    ),
+    timed("container_network_receive_errors_total", "Packets that came in damaged.", Kind::Counter, |row| {
+        interfaces(row, |interface| interface.received[2])
+    }),
     timed(
         "container_network_receive_packets_dropped_total",
-        "Cumulative count of packets dropped while receiving",
+        "Packets that came in and were thrown away.",
         Kind::Counter,
         |row| interfaces(row, |interface| interface.received[3]),
     ),
     timed(
         "container_network_transmit_bytes_total",
-        "Cumulative count of bytes transmitted",
+        "Bytes that went out on an interface.",
         Kind::Counter,
         |row| interfaces(row, |interface| interface.sent[0]),
     ),
     timed(
         "container_network_transmit_packets_total",
-        "Cumulative count of packets transmitted",
+        "Packets that went out on an interface.",
         Kind::Counter,
         |row| interfaces(row, |interface| interface.sent[1]),
     ),
     timed(
         "container_network_transmit_errors_total",
-        "Cumulative count of errors encountered while transmitting",
+        "Packets that could not be sent.",
         Kind::Counter,
         |row| interfaces(row, |interface| interface.sent[2]),
     ),
     timed(
         "container_network_transmit_packets_dropped_total",
-        "Cumulative count of packets dropped while transmitting",
+        "Packets that were thrown away instead of sent.",
         Kind::Counter,
         |row| interfaces(row, |interface| interface.sent[3]),
     ),

@@ -7,209 +7,185 @@ use crate::stats::{Cpu, Memory, Pressure, Psi, Throttled, report::LIMIT_MAX};
 pub(super) const ALL: [Series; 43] = [
     timed(
         "container_cpu_user_seconds_total",
-        "Cumulative user cpu time consumed in seconds.",
+        "Processor time in user mode, in seconds.",
         Kind::Counter,
         |row| cpu(row, |cpu| seconds(cpu.user_ns)),
     ),
     timed(
         "container_cpu_system_seconds_total",
-        "Cumulative system cpu time consumed in seconds.",
+        "Processor time in the kernel, in seconds.",
         Kind::Counter,
         |row| cpu(row, |cpu| seconds(cpu.system_ns)),
     ),
-    timed(
-        "container_cpu_usage_seconds_total",
-        "Cumulative cpu time consumed in seconds.",
-        Kind::Counter,
-        |row| {
-            let used = row.sampled.level.cpu.map_or(0, |cpu| cpu.total_ns);
-            if used == 0 { Vec::new() } else { vec![(Labels::new([("cpu", "total")]), seconds(used))] }
-        },
-    ),
+    timed("container_cpu_usage_seconds_total", "Processor time in all, in seconds.", Kind::Counter, |row| {
+        let used = row.sampled.level.cpu.map_or(0, |cpu| cpu.total_ns);
+        if used == 0 { Vec::new() } else { vec![(Labels::new([("cpu", "total")]), seconds(used))] }
+    }),
     timed(
         "container_cpu_cfs_periods_total",
-        "Number of elapsed enforcement period intervals.",
+        "Periods of the quota in which something ran.",
         Kind::Counter,
         |row| throttled(row, |of| float(of.periods)),
     ),
     timed(
         "container_cpu_cfs_throttled_periods_total",
-        "Number of throttled period intervals.",
+        "Periods in which the quota was used up.",
         Kind::Counter,
         |row| throttled(row, |of| float(of.throttled_periods)),
     ),
     timed(
         "container_cpu_cfs_throttled_seconds_total",
-        "Total time duration the container has been throttled.",
+        "Seconds of waiting for the next period.",
         Kind::Counter,
         |row| throttled(row, |of| seconds(of.throttled_ns)),
     ),
     timed(
         "container_cpu_cfs_burst_periods_total",
-        "Number of periods when burst occurs.",
+        "Periods in which more than the quota was used.",
         Kind::Counter,
         |row| throttled(row, |of| float(of.burst_periods)),
     ),
     timed(
         "container_cpu_cfs_burst_seconds_total",
-        "Total time duration the container has been bursted.",
+        "Seconds of processor time beyond the quota.",
         Kind::Counter,
         |row| throttled(row, |of| seconds(of.burst_ns)),
     ),
     // Nothing measures load, in the kubelet either.
-    timed(
-        "container_cpu_load_average_10s",
-        "Value of container cpu load average over the last 10 seconds.",
-        Kind::Gauge,
-        |_| one(0.0),
-    ),
+    timed("container_cpu_load_average_10s", "Load, which nothing measures: 0.", Kind::Gauge, |_| one(0.0)),
     timed(
         "container_cpu_load_d_average_10s",
-        "Value of container cpu load.d average over the last 10 seconds.",
+        "Load of tasks that cannot be interrupted, which nothing measures: 0.",
         Kind::Gauge,
         |_| one(0.0),
     ),
-    timed("container_tasks_state", "Number of tasks in given state", Kind::Gauge, |_| {
+    timed("container_tasks_state", "Tasks by state, which nothing measures: 0.", Kind::Gauge, |_| {
         let states = ["sleeping", "running", "stopped", "uninterruptible", "iowaiting"];
         states.map(|state| (Labels::new([("state", state)]), 0.0)).into()
     }),
-    timed("container_health_state", "The result of the container's health check", Kind::Gauge, |_| one(-1.0)),
-    timed("container_last_seen", "Last time a container was seen by the exporter", Kind::Gauge, |row| {
+    timed("container_health_state", "Health, of which nothing is known: -1.", Kind::Gauge, |_| one(-1.0)),
+    timed("container_last_seen", "When it was read last, in seconds since 1970.", Kind::Gauge, |row| {
         one(float(u64::try_from(row.sampled.at.wall.as_second()).unwrap_or(0)))
     }),
-    timeless(
-        "container_start_time_seconds",
-        "Start time of the container since unix epoch in seconds.",
-        |row| {
-            let made = row.sampled.created.map(|made| u64::try_from(made.as_second()).unwrap_or(0));
-            made.map(|made| one(float(made))).unwrap_or_default()
-        },
-    ),
-    timed("container_memory_cache", "Number of bytes of page cache memory.", Kind::Gauge, |row| {
+    timeless("container_start_time_seconds", "When it was made, in seconds since 1970.", |row| {
+        let made = row.sampled.created.map(|made| u64::try_from(made.as_second()).unwrap_or(0));
+        made.map(|made| one(float(made))).unwrap_or_default()
+    }),
+    timed("container_memory_cache", "Bytes of the page cache.", Kind::Gauge, |row| {
         memory(row, |memory| memory.cache)
     }),
-    timed("container_memory_rss", "Size of RSS in bytes.", Kind::Gauge, |row| {
+    timed("container_memory_rss", "Bytes of memory that no file backs.", Kind::Gauge, |row| {
         memory(row, |memory| memory.rss)
     }),
-    timed("container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", Kind::Gauge, |row| {
+    timed("container_memory_kernel_usage", "Bytes that the kernel holds for it.", Kind::Gauge, |row| {
         memory(row, |memory| memory.kernel)
     }),
-    timed("container_memory_mapped_file", "Size of memory mapped files in bytes.", Kind::Gauge, |row| {
+    timed("container_memory_mapped_file", "Bytes of files that are mapped.", Kind::Gauge, |row| {
         memory(row, |memory| memory.mapped_file)
     }),
-    timed("container_memory_swap", "Container swap usage in bytes.", Kind::Gauge, |row| {
-        memory(row, |memory| memory.swap)
-    }),
-    timed("container_memory_failcnt", "Number of memory usage hits limits", Kind::Counter, |row| {
+    timed("container_memory_swap", "Bytes in swap.", Kind::Gauge, |row| memory(row, |memory| memory.swap)),
+    timed("container_memory_failcnt", "How often a limit was reached.", Kind::Counter, |row| {
         memory(row, |memory| memory.failures)
     }),
     timed(
         "container_memory_usage_bytes",
-        "Current memory usage in bytes, including all memory regardless of when it was accessed",
+        "Bytes of memory in all, page cache among them.",
         Kind::Gauge,
         |row| memory(row, |memory| memory.usage),
     ),
-    timed("container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes", Kind::Gauge, |row| {
+    timed("container_memory_max_usage_bytes", "Most bytes of memory so far.", Kind::Gauge, |row| {
         memory(row, |memory| memory.usage_max)
     }),
-    timed("container_memory_working_set_bytes", "Current working set in bytes.", Kind::Gauge, |row| {
-        memory(row, |memory| memory.working_set)
-    }),
+    timed(
+        "container_memory_working_set_bytes",
+        "Bytes of memory without inactive pages of files.",
+        Kind::Gauge,
+        |row| memory(row, |memory| memory.working_set),
+    ),
     timed(
         "container_memory_total_active_file_bytes",
-        "Current total active file in bytes.",
+        "Bytes of files that were used of late.",
         Kind::Gauge,
         |row| memory(row, |memory| memory.active_file),
     ),
     timed(
         "container_memory_total_inactive_file_bytes",
-        "Current total inactive file in bytes.",
+        "Bytes of files that were not used of late.",
         Kind::Gauge,
         |row| memory(row, |memory| memory.inactive_file),
     ),
-    timed(
-        "container_memory_failures_total",
-        "Cumulative count of memory allocation failures.",
-        Kind::Counter,
-        memory_failures,
-    ),
+    timed("container_memory_failures_total", "Page faults, by kind.", Kind::Counter, memory_failures),
     timed(
         "container_oom_events_total",
-        "Count of out of memory events observed for the container",
+        "Processes that the kernel ended for want of memory.",
         Kind::Counter,
         |row| one(float(row.sampled.level.oom_kills)),
     ),
-    timed("container_processes", "Number of processes running inside the container.", Kind::Gauge, |row| {
+    timed("container_processes", "Processes.", Kind::Gauge, |row| {
         one(float(row.sampled.level.tasks.processes))
     }),
-    timed("container_threads", "Number of threads running inside the container", Kind::Gauge, |row| {
-        one(float(row.sampled.level.tasks.threads))
+    timed("container_threads", "Threads.", Kind::Gauge, |row| one(float(row.sampled.level.tasks.threads))),
+    timed("container_threads_max", "How many threads there may be; 0 is any number.", Kind::Gauge, |row| {
+        one(float(row.sampled.level.tasks.threads_max))
     }),
-    timed(
-        "container_threads_max",
-        "Maximum number of threads allowed inside the container, infinity if value is zero",
-        Kind::Gauge,
-        |row| one(float(row.sampled.level.tasks.threads_max)),
-    ),
-    timed(
-        "container_ulimits_soft",
-        "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice",
-        Kind::Gauge,
-        open_files,
-    ),
-    timeless("container_spec_cpu_period", "CPU period of the container.", |row| {
+    timed("container_ulimits_soft", "Soft limits of the first process; -1 is none.", Kind::Gauge, open_files),
+    timeless("container_spec_cpu_period", "Period of the quota, in microseconds.", |row| {
         cpu(row, |_| float(row.sampled.level.limits.cpu_period_us))
     }),
-    timeless("container_spec_cpu_quota", "CPU quota of the container.", |row| {
+    timeless("container_spec_cpu_quota", "Processor time of each period, in microseconds.", |row| {
         row.sampled.level.limits.cpu_quota_us.map(|quota| one(float(quota))).unwrap_or_default()
     }),
-    timeless("container_spec_cpu_shares", "CPU share of the container.", |row| {
+    timeless("container_spec_cpu_shares", "Weight among others that want the processor.", |row| {
         cpu(row, |_| float(row.sampled.level.limits.cpu_shares))
     }),
-    timeless("container_spec_memory_limit_bytes", "Memory limit for the container.", |row| {
-        memory(row, |_| limit(row.sampled.level.limits.memory))
-    }),
-    timeless("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", |row| {
-        memory(row, |_| limit(row.sampled.level.limits.swap))
-    }),
+    timeless(
+        "container_spec_memory_limit_bytes",
+        "Bytes of memory that may be used; 0 is any number.",
+        |row| memory(row, |_| limit(row.sampled.level.limits.memory)),
+    ),
+    timeless(
+        "container_spec_memory_swap_limit_bytes",
+        "Bytes of swap that may be used; 0 is any number.",
+        |row| memory(row, |_| limit(row.sampled.level.limits.swap)),
+    ),
     timeless(
         "container_spec_memory_reservation_limit_bytes",
-        "Memory reservation limit for the container.",
+        "Bytes of memory that are taken back last.",
         |row| memory(row, |_| limit(row.sampled.level.limits.reservation)),
     ),
     timed(
         "container_pressure_cpu_stalled_seconds_total",
-        "Total time duration no tasks in the container could make progress due to CPU congestion.",
+        "Seconds in which all tasks waited for a processor.",
         Kind::Counter,
         |row| pressure(cpu_psi(row), |psi| psi.full),
     ),
     timed(
         "container_pressure_cpu_waiting_seconds_total",
-        "Total time duration tasks in the container have waited due to CPU congestion.",
+        "Seconds in which a task waited for a processor.",
         Kind::Counter,
         |row| pressure(cpu_psi(row), |psi| psi.some),
     ),
     timed(
         "container_pressure_memory_stalled_seconds_total",
-        "Total time duration no tasks in the container could make progress due to memory congestion.",
+        "Seconds in which all tasks waited for memory.",
         Kind::Counter,
         |row| pressure(memory_psi(row), |psi| psi.full),
     ),
     timed(
         "container_pressure_memory_waiting_seconds_total",
-        "Total time duration tasks in the container have waited due to memory congestion.",
+        "Seconds in which a task waited for memory.",
         Kind::Counter,
         |row| pressure(memory_psi(row), |psi| psi.some),
     ),
     timed(
         "container_pressure_io_stalled_seconds_total",
-        "Total time duration no tasks in the container could make progress due to IO congestion.",
+        "Seconds in which all tasks waited for disks.",
         Kind::Counter,
         |row| pressure(row.sampled.level.io_psi, |psi| psi.full),
     ),
     timed(
         "container_pressure_io_waiting_seconds_total",
-        "Total time duration tasks in the container have waited due to IO congestion.",
+        "Seconds in which a task waited for disks.",
         Kind::Counter,
         |row| pressure(row.sampled.level.io_psi, |psi| psi.some),
     ),

@@ -7,15 +7,17 @@ use crate::stats::Machine;
 type Series = (&'static str, &'static str, fn(&Machine) -> f64);
 
 const ALL: [Series; 7] = [
-    ("machine_cpu_books", "Number of CPU books.", |_| 0.0),
-    ("machine_cpu_cores", "Number of logical CPU cores.", |machine| float(machine.processors[0])),
-    ("machine_cpu_drawers", "Number of CPU drawers.", |_| 0.0),
-    ("machine_cpu_physical_cores", "Number of physical CPU cores.", |machine| float(machine.processors[1])),
-    ("machine_cpu_sockets", "Number of CPU sockets.", |machine| float(machine.processors[2])),
-    ("machine_memory_bytes", "Amount of memory installed on the machine.", |machine| {
-        float(machine.memory.total)
+    ("machine_cpu_books", "Books of processors: of mainframes alone.", |_| 0.0),
+    ("machine_cpu_cores", "Processors that the kernel sees.", |machine| float(machine.processors[0])),
+    ("machine_cpu_drawers", "Drawers of processors: of mainframes alone.", |_| 0.0),
+    ("machine_cpu_physical_cores", "Cores, whatever threads each has.", |machine| {
+        float(machine.processors[1])
     }),
-    ("machine_nvm_avg_power_budget_watts", "NVM power budget.", |_| 0.0),
+    ("machine_cpu_sockets", "Sockets with a processor in them.", |machine| float(machine.processors[2])),
+    ("machine_memory_bytes", "Memory of the machine, in bytes.", |machine| float(machine.memory.total)),
+    ("machine_nvm_avg_power_budget_watts", "Power for memory that lasts, which is not asked for: 0.", |_| {
+        0.0
+    }),
 ];
 
 /// Writes them.
@@ -36,16 +38,12 @@ pub(super) fn write(text: &mut Exposition, read: Option<&Collected>) {
             line(text, name, &Labels::default(), value(machine));
         }
         let name = "machine_nvm_capacity";
-        text.family(
-            name,
-            "NVM capacity value labeled by NVM mode (memory mode or app direct mode).",
-            Kind::Gauge,
-        );
+        text.family(name, "Bytes of memory that lasts, by mode, which are not asked for: 0.", Kind::Gauge);
         for mode in ["app_direct_mode", "memory_mode"] {
             line(text, name, &Labels::new([("mode", mode)]), 0.0);
         }
     }
-    let help = "1 if there was an error while getting machine metrics, 0 otherwise.";
+    let help = "Whether the machine could not be read.";
     scrape_error(text, "machine_scrape_error", help, read);
     if let Some(read) = read {
         let name = "machine_swap_bytes";
@@ -55,7 +53,7 @@ pub(super) fn write(text: &mut Exposition, read: Option<&Collected>) {
             ("system_uuid", system_uuid),
             ("boot_id", boot_id),
         ]);
-        text.family(name, "Amount of swap memory available on the machine.", Kind::Gauge);
+        text.family(name, "Swap of the machine, in bytes.", Kind::Gauge);
         text.line(
             name,
             &labels,

@@ -66,7 +66,7 @@ pub fn cgroup_metrics(read: Option<&Collected>, disks: &DiskUsage) -> String {
     version(&mut text, read);
     let mut all: Vec<&Series> = levels::ALL.iter().chain(&disks::ALL).collect();
     all.sort_unstable_by_key(|series| series.name);
-    let help = "1 if there was an error while getting container metrics, 0 otherwise";
+    let help = "Whether cgroups could not be read.";
     let (before, after) = all.split_at(all.partition_point(|series| series.name < "container_scrape_error"));
     before.iter().for_each(|series| family(&mut text, series, &rows));
     scrape_error(&mut text, "container_scrape_error", help, read);
@@ -98,8 +98,7 @@ fn scrape_error(text: &mut Exposition, name: &'static str, help: &str, read: Opt
 fn version(text: &mut Exposition, read: Option<&Collected>) {
     let Some(read) = read else { return };
     let name = "cadvisor_version_info";
-    let help = "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & \
-                cadvisor revision.";
+    let help = "Versions of what the node runs on.";
     let machine = &read.node.machine;
     let labels = Labels::new([
         ("cadvisorRevision", ""),
