@@ -98,9 +98,16 @@ pub fn cpu_and_memory(read: &Collected) -> Option<Summary> {
     Some(Summary { node, pods: shown.map(|pod| of_pod(read, pod)).collect() })
 }
 
-/// A pod is shown with its containers that were there when they were looked at.
+/// A pod is shown whose cgroup was there, or that of one of its containers.
 fn is_shown(read: &Collected, pod: &PodSubject) -> bool {
-    running(read, pod).next().is_some()
+    read.levels.contains_key(&pod.cgroup) || running(read, pod).next().is_some()
+}
+
+/// Containers that are shown: those whose cgroups were there. Where no container has one, as under shims that have them in one process,
+/// all of them are shown without figures of their own: they are there, as the runtime says (`listPodStatsPartiallyFromCRI`).
+fn shown<'a>(read: &'a Collected, pod: &'a PodSubject) -> Vec<(&'a ContainerSubject, Option<&'a Sampled>)> {
+    let found: Vec<_> = running(read, pod).map(|(container, sampled)| (container, Some(sampled))).collect();
+    if found.is_empty() { pod.containers.iter().map(|container| (container, None)).collect() } else { found }
 }
 
 fn running<'a>(
@@ -112,8 +119,14 @@ fn running<'a>(
 
 fn of_pod(read: &Collected, pod: &PodSubject) -> PodStats {
     let level = read.levels.get(&pod.cgroup);
-    let containers = running(read, pod)
-        .map(|(container, sampled)| of_level(container.name.as_str(), Some(container.started_at), sampled));
+    let containers = shown(read, pod).into_iter().map(|(container, sampled)| match sampled {
+        Some(sampled) => of_level(container.name.as_str(), Some(container.started_at), sampled),
+        None => ContainerStats {
+            name: container.name.as_str().to_owned(),
+            start_time: container.started_at.into(),
+            ..ContainerStats::default()
+        },
+    });
     PodStats {
         pod_ref: PodReference {
             name: pod.name.name.clone(),
@@ -151,8 +164,9 @@ fn complete_pod(
     stats.network = read.network(pod).map(network);
     let processes = running(read, pod).map(|(_, sampled)| sampled.level.tasks.processes);
     stats.process_stats = Some(ProcessStats { process_count: Some(processes.fold(0, u64::saturating_add)) });
-    for (stats, (container, sampled)) in stats.containers.iter_mut().zip(running(read, pod)) {
-        stats.io = io(sampled);
+    let shown = shown(read, pod);
+    for (stats, (container, sampled)) in stats.containers.iter_mut().zip(&shown) {
+        stats.io = sampled.and_then(io);
         let layer = usage.and_then(|usage| usage.layers.get(container.id.as_str()));
         stats.rootfs = disks.images.map(|(at, fs)| on(at, &fs, layer));
         let logs = usage.and_then(|usage| usage.logs.get(container.name.as_str()));
@@ -166,10 +180,8 @@ fn complete_pod(
         .filter_map(|volume| Some(of_volume(volume.volume.name.as_str(), measured(volume)?)))
         .collect();
     stats.ephemeral_storage = disks.node.map(|(at, fs)| {
-        let layers =
-            usage.map(|usage| running(read, pod).filter_map(|(it, _)| usage.layers.get(it.id.as_str())));
-        let logs =
-            usage.map(|usage| running(read, pod).filter_map(|(it, _)| usage.logs.get(it.name.as_str())));
+        let layers = usage.map(|usage| shown.iter().filter_map(|(it, _)| usage.layers.get(it.id.as_str())));
+        let logs = usage.map(|usage| shown.iter().filter_map(|(it, _)| usage.logs.get(it.name.as_str())));
         let local = pod.volumes.iter().filter(|volume| volume.is_local);
         let beside = usage.into_iter().flat_map(|usage| usage.pod_logs.iter().chain(&usage.hosts));
         let all = layers.into_iter().flatten().chain(logs.into_iter().flatten());

@@ -1,4 +1,5 @@
 mod files;
+mod pods;
 
 use std::collections::BTreeMap;
 
@@ -124,7 +125,7 @@ fn pod(uid: &str, name: &str, network: NetworkOf, containers: Vec<ContainerSubje
     }
 }
 
-/// A node with a pod of its own network, one in the node's, and one whose container has ended meanwhile.
+/// A node with a pod of its own network, one in the node's, and one that has gone meanwhile.
 fn read() -> Collected {
     let sandbox = NetworkOf::Sandbox(SandboxId::from_known("s1"));
     let mut host = pod("u2", "host", NetworkOf::Node, vec![container("c", "c2")]);
@@ -141,7 +142,6 @@ fn read() -> Collected {
         ("/kubepods/burstable/podu1/c1", bounded(2)),
         ("/kubepods/burstable/podu2", sampled(2, 3)),
         ("/kubepods/burstable/podu1/c2", sampled(2, 2)),
-        ("/kubepods/burstable/podu3", sampled(2, 1)),
     ];
     let mut levels: BTreeMap<_, _> =
         levels.into_iter().map(|(path, level)| (path.to_owned(), level)).collect();

@@ -57,7 +57,10 @@ fn a_level_of_version_2() {
         burst_periods: 1,
         burst_ns: 2000,
     };
-    assert_eq!((cpu.throttled, cpu.psi.unwrap().full.total_us), (throttled, 5));
+    assert_eq!(cpu.throttled, throttled);
+    let some = Pressure { avg10: 0.94, avg60: 11.66, avg300: 24.39, total_us: 4_396_854_366 };
+    let full = Pressure { total_us: 5, ..Pressure::default() };
+    assert_eq!(cpu.psi, Some(Psi { full, some }), "they are not mixed up");
     let memory = level.memory.unwrap();
     let expected = Memory {
         usage: 10_000_000,
@@ -78,7 +81,8 @@ fn a_level_of_version_2() {
         level.devices.iter().map(|device| (device.number, device.stats.bytes.len())).collect();
     assert_eq!(devices, [((8, 0), 2), ((253, 0), 0), ((259, 1), 1)]);
     assert_eq!(level.devices[0].stats.operations, [("Read".to_owned(), 1), ("Write".to_owned(), 2)]);
-    assert_eq!(level.io_psi.unwrap().some.total_us, 8);
+    let io = level.io_psi.unwrap();
+    assert_eq!((io.some.total_us, io.full.total_us), (8, 6));
     // Without the controller the processes are counted.
     assert_eq!(level.tasks, Tasks { processes: 3, threads: 3, threads_max: 0, open_files_max: None });
     let limits = Limits {
