@@ -16,6 +16,7 @@ use berth_core::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::watch;
 
 /// Events kept per pod; older ones go first.
@@ -38,6 +39,7 @@ struct Table {
     problems: BTreeMap<Source, Vec<Problem>>,
     runtime_problem: Option<Problem>,
     unsupported: BTreeMap<Source, BTreeMap<PodUid, Vec<String>>>,
+    given: BTreeMap<PodUid, Arc<Value>>,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +67,8 @@ pub struct PodView {
     pub terminating_since: Option<Timestamp>,
     /// What happened to it, oldest first.
     pub events: Vec<SeenEvent>,
+    /// The status that the API server has of it, where it has told one.
+    pub given: Option<Arc<Value>>,
     /// Fields of its manifest that this version does not act on, each with a word about it.
     pub unsupported: Vec<String>,
 }
@@ -136,6 +140,16 @@ impl View {
         self.table().problems.insert(source, problems);
     }
 
+    /// The API server has this status of a pod.
+    pub fn give(&self, uid: &PodUid, status: Arc<Value>) {
+        self.table().given.insert(uid.clone(), status);
+    }
+
+    /// The API server has no pod any more but these.
+    pub fn keep_given(&self, is_kept: impl Fn(&PodUid) -> bool) {
+        self.table().given.retain(|uid, _| is_kept(uid));
+    }
+
     /// Replaces what there is to say about containerd's configuration.
     pub fn set_runtime_problem(&self, problem: Option<Problem>) {
         self.table().runtime_problem = problem;
@@ -202,6 +216,7 @@ impl Table {
             remains: entry.remains?,
             terminating_since: entry.terminating_since,
             events: entry.events.iter().cloned().collect(),
+            given: self.given.get(uid).cloned(),
             unsupported: self.unsupported.values().find_map(|of| of.get(uid)).cloned().unwrap_or_default(),
         })
     }

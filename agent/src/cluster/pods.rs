@@ -237,6 +237,8 @@ impl PodLoop {
                     self.telling.hurries(clock::mono());
                 }
                 let known: Vec<Known> = pods.iter().map(known).collect();
+                self.view.keep_given(|uid| unread.contains(uid) || known.iter().any(|pod| pod.uid == *uid));
+                known.iter().for_each(|pod| self.view.give(&pod.uid, Arc::clone(&pod.status)));
                 let is_known = |uid: &PodUid| {
                     unread.contains(uid) || known.iter().any(|pod| pod.uid == *uid && pod.mirrors.is_none())
                 };
@@ -251,12 +253,15 @@ impl PodLoop {
             Seen::Unread(pod) => drop(self.leave(pod)),
             Seen::Applied(pod) if !self.is_ours(&pod) => {}
             Seen::Applied(pod) => {
-                self.sync.applied(known(&pod));
+                let known = known(&pod);
+                self.view.give(&known.uid, Arc::clone(&known.status));
+                self.sync.applied(known);
                 self.want(pod);
             }
             Seen::Gone(pod) => {
                 let Known { uid, name, version, .. } = known(&pod);
                 self.forget(&uid);
+                self.view.keep_given(|kept| *kept != uid);
                 self.sync.gone(&name, &uid, version);
             }
             Seen::Failed(error) => {

@@ -5,6 +5,7 @@
 
 pub mod certificate;
 pub mod csi_node;
+pub mod defaults;
 mod ended;
 pub mod events;
 mod fields;

@@ -87,6 +87,24 @@ pub fn status(seen: &Value, wanted: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
+/// A status as readers see it: what the node shows, with what others have said beside it, whose conditions come first.
+#[must_use]
+pub fn beside_others(seen: &Value, own: &Value) -> Value {
+    let of_node = |field: &str| WHOLE.contains(&field) || MERGED.iter().any(|(name, _)| *name == field);
+    let others = seen.as_object().into_iter().flatten().filter(|(field, _)| !of_node(field));
+    let fields = others.chain(own.as_object().into_iter().flatten());
+    let mut shown: Map<String, Value> = fields.map(|(field, value)| (field.clone(), value.clone())).collect();
+    let owned = list(own, "conditions");
+    let of_others = list(seen, "conditions").iter().filter(|condition| {
+        condition.get("type").is_some_and(|kind| !is_ours(kind) && find(owned, kind).is_none())
+    });
+    let conditions: Vec<Value> = of_others.chain(owned).cloned().collect();
+    if !conditions.is_empty() {
+        shown.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+    Value::Object(shown)
+}
+
 /// Whether a status is of a pod that has ended.
 #[must_use]
 pub fn is_terminal(status: &Value) -> bool {
@@ -294,6 +312,23 @@ mod tests {
         assert_eq!(status(&seen, &with("Pending")), None, "the order alone");
         let patch = json!({"phase": "Running", ORDER: in_order(&[GATE, "Ready"])});
         assert_eq!(status(&seen, &with("Running")), Some(patch), "the order with something else");
+    }
+
+    #[test]
+    fn readers_see_what_others_say_beside_what_the_node_shows() {
+        let condition = |kind: &str, status: &str| json!({ "type": kind, "status": status });
+        let seen = json!({
+            "phase": "Pending", "podIP": "192.0.2.9", "nominatedNodeName": "n", "resourceClaimStatuses": [1],
+            "conditions": [condition("Ready", "False"), condition("example.com/gate", "True"), {}],
+        });
+        let own = json!({ "phase": "Running", "conditions": [condition("Ready", "True")] });
+        let shown = json!({
+            "phase": "Running", "nominatedNodeName": "n", "resourceClaimStatuses": [1],
+            "conditions": [condition("example.com/gate", "True"), condition("Ready", "True")],
+        });
+        assert_eq!(beside_others(&seen, &own), shown);
+        assert_eq!(beside_others(&Value::Null, &own), own);
+        assert_eq!(beside_others(&json!({}), &json!({})), json!({}));
     }
 
     #[test]

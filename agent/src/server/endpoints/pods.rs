@@ -1,7 +1,11 @@
 //! `/pods` and `/runningpods/`: lists as the API has them. Sources: `encodePods` and `getPods` of `pkg/kubelet/server/server.go`,
 //! `GetPods` and `GetRunningPods` of `pkg/kubelet/kubelet_getters.go`.
 
-use berth_core::status::{ContainerState, ContainerStatus};
+use berth_core::{
+    cluster::{defaults, patch},
+    spec::Source,
+    status::{ContainerState, ContainerStatus},
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -29,15 +33,25 @@ pub(super) fn running(view: &View) -> Response {
     json(&list(view.pods().iter().filter_map(running_pod).collect()))
 }
 
+/// A list; without any item it has `null`, as Go writes a list that nothing was added to.
 fn list(items: Vec<Value>) -> Value {
+    let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
     json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
 }
 
-/// Its manifest as it came, whatever fields it has, and its status.
+/// Its manifest as it came, whatever fields it has, and its status: of a pod of the API with what others say of it, which readiness gates
+/// wait for. A static pod has the defaults that the API server would give it.
 fn pod(view: &PodView) -> Option<Value> {
     let mut pod: Value = serde_json::from_str(&view.pod.manifest).ok()?;
     let spec = pod_status::spec_of(&view.pod.manifest);
-    let status = serde_json::to_value(pod_status::of(&view.status, &view.pod, spec.as_ref())).ok()?;
+    let own = serde_json::to_value(pod_status::of(&view.status, &view.pod, spec.as_ref())).ok()?;
+    let status = if view.pod.source == Source::Api {
+        let seen = view.given.as_deref().or(pod.get("status")).unwrap_or(&Value::Null);
+        patch::beside_others(seen, &own)
+    } else {
+        defaults::fill_in(&mut pod);
+        own
+    };
     let fields = pod.as_object_mut()?;
     // Of the list, not of each of its items.
     fields.remove("kind");

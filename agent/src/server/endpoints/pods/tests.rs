@@ -87,7 +87,12 @@ async fn pods_are_shown_as_they_are_wanted_with_what_they_are() {
     assert_eq!((&pod["status"]["phase"], &pod["status"]["podIP"]), (&json!("Running"), &json!("10.1.2.3")));
     assert_eq!(pod["status"]["containerStatuses"][0]["ready"], true);
     assert_eq!(pod.get("kind"), None);
-    assert_eq!(read(wanted(View::default()).await).await["items"], json!([]));
+    assert_eq!(
+        (&pod["spec"]["dnsPolicy"], &pod["spec"]["containers"][0]["imagePullPolicy"]),
+        (&json!("ClusterFirst"), &json!("Always")),
+        "it has the defaults of the API"
+    );
+    assert_eq!(read(wanted(View::default()).await).await["items"], Value::Null);
 }
 
 #[tokio::test]
@@ -100,5 +105,5 @@ async fn of_running_pods_the_containers_that_run_are_shown() {
     }]);
     assert_eq!(list["items"], expected);
     let waiting = ContainerState::Waiting { reason: String::new(), message: String::new() };
-    assert_eq!(read(running(&view(waiting))).await["items"], json!([]));
+    assert_eq!(read(running(&view(waiting))).await["items"], Value::Null);
 }
