@@ -2,10 +2,10 @@
 
 use std::{
     io::{self, ErrorKind},
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
 
 /// Tries of one open. The kernel cannot tell that a `..` stayed within the root when anything on the node was renamed or
 /// mounted meanwhile, and asks to try again: openat2(2), EAGAIN. On a busy node it asks often, but each try is short.
@@ -30,6 +30,28 @@ pub(crate) fn open_within(
     Err(ErrorKind::Interrupted.into())
 }
 
+/// Opens for reading what was opened as a path (`O_PATH`), where that is a regular file or a directory. Whatever else is there, as a device
+/// or a pipe, is not opened, since that alone may do something; `None` then.
+///
+/// # Errors
+/// It cannot be looked at or opened.
+pub(crate) fn opened_to_read(path: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let is_wanted = match FileType::from_raw_mode(fstat(path)?.st_mode) {
+        FileType::RegularFile | FileType::Directory => true,
+        FileType::Symlink
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => false,
+    };
+    if !is_wanted {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(Some(open(format!("/proc/self/fd/{}", path.as_raw_fd()), flags, Mode::empty())?))
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -39,7 +61,7 @@ mod tests {
         thread,
     };
 
-    use rustix::fs::open;
+    use inotify::{Inotify, WatchMask};
 
     use super::*;
 
@@ -69,5 +91,28 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert!(failed.is_none(), "{failed:?}");
         });
+    }
+
+    #[test]
+    fn what_is_neither_file_nor_directory_is_not_even_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, pipe) = (dir.path().join("file"), dir.path().join("pipe"));
+        fs::write(&file, "").unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut inotify = Inotify::init().unwrap();
+        for path in [&file, &pipe] {
+            inotify.watches().add(path, WatchMask::OPEN).unwrap();
+        }
+        let root = open(dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let opened = |name: &str| {
+            let path = open_within(root.as_fd(), name, OFlags::PATH, ResolveFlags::BENEATH).unwrap();
+            opened_to_read(&path).unwrap().is_some()
+        };
+        let mut buffer = [0; 1024];
+        assert!(!opened("pipe") && opened("."));
+        let untold = inotify.read_events(&mut buffer).map(Iterator::count);
+        assert_eq!(untold.unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(opened("file"));
+        assert_eq!(inotify.read_events(&mut buffer).unwrap().count(), 1);
     }
 }

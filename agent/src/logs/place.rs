@@ -15,6 +15,7 @@ use flate2::read::MultiGzDecoder;
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
 
 use super::LogFileError;
+use crate::contained::opened_to_read;
 
 /// So much of the beginning of a file tells it from others: it begins with a time in nanoseconds.
 const HEAD: usize = 4096;
@@ -128,11 +129,12 @@ impl Place {
     }
 
     fn open_file(&self, path: &Path) -> Result<File, LogFileError> {
-        let file = self.open_beneath(path, OFlags::NONBLOCK).map_err(|errno| error(path, errno))?;
+        let found = self.open_beneath(path, OFlags::PATH).map_err(|errno| error(path, errno))?;
+        let astray = || LogFileError::Astray(path.to_owned());
+        let unreadable = |source| LogFileError::Io { path: path.to_owned(), source };
+        let file = opened_to_read(&found).map_err(unreadable)?.ok_or_else(astray)?;
         let file = File::from(file);
-        let metadata =
-            file.metadata().map_err(|source| LogFileError::Io { path: path.to_owned(), source })?;
-        if metadata.is_file() { Ok(file) } else { Err(LogFileError::Astray(path.to_owned())) }
+        if file.metadata().map_err(unreadable)?.is_file() { Ok(file) } else { Err(astray()) }
     }
 
     fn open_beneath(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {

@@ -16,7 +16,7 @@ use berth_core::server::file_server::Listed;
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, open, readlinkat, statat as stat_of};
 
-use crate::contained::open_within;
+use crate::contained::{open_within, opened_to_read};
 
 /// Links of one path that name their target from the root: those that the kernel leaves to us.
 const LINKS_MAX: usize = 8;
@@ -41,7 +41,9 @@ pub(super) struct Opened {
 
 /// Opens what is at a path below `root`.
 pub(super) fn found(root: &Path, path: &str) -> io::Result<Found> {
-    let file = File::from(opened(root, path)?);
+    // A pipe or a device is not opened.
+    let file = opened_to_read(&opened(root, path)?)?.ok_or(ErrorKind::PermissionDenied)?;
+    let file = File::from(file);
     let metadata = file.metadata()?;
     let nanoseconds = i32::try_from(metadata.mtime_nsec()).unwrap_or_default();
     let modified = Timestamp::new(metadata.mtime(), nanoseconds).ok();
@@ -94,8 +96,7 @@ fn opened(root: &Path, path: &str) -> io::Result<OwnedFd> {
     let mut path = path.trim_matches('/').to_owned();
     for _ in 0..=LINKS_MAX {
         let below = if path.is_empty() { "." } else { &path };
-        // A pipe or a device is opened without waiting, and then left.
-        match below_root(directory.as_fd(), below, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+        match below_root(directory.as_fd(), below, OFlags::PATH) {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error()) => {
                 path = target(directory.as_fd(), root, &path)?;
             }
