@@ -234,19 +234,34 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answer) = all.get(&key) {
-            return answer.clone();
-        }
         let (sender, receiver) = watch::channel(None);
-        all.insert(key.clone(), receiver.clone());
-        let flights = Arc::clone(self);
+        {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(answer) = all.get(&key) {
+                return answer.clone();
+            }
+            all.insert(key.clone(), receiver.clone());
+        }
+        // Landed whatever becomes of the question, also where it is dropped at once.
+        let flight = Flight { flights: Arc::clone(self), key };
         main.spawn(async move {
             let answer = question.await;
-            flights.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            drop(flight);
             sender.send_replace(Some(answer));
         });
         receiver
+    }
+}
+
+/// A question that is being asked, until this is dropped.
+struct Flight<K: Ord, V> {
+    flights: Arc<Flights<K, V>>,
+    key: K,
+}
+
+impl<K: Ord, V> Drop for Flight<K, V> {
+    fn drop(&mut self) {
+        self.flights.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }
 
@@ -272,6 +287,23 @@ mod tests {
         answer.send("once").unwrap();
         assert_eq!(second.await, Some("once"));
         assert_eq!(other(1, "anew").await, Some("anew"));
+        assert!(flights.0.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_question_that_ends_without_an_answer_is_asked_anew() {
+        let (flights, main) = (Arc::new(Flights::default()), Handle::current());
+        let failed: Option<&str> = flights.join(1, &main, async { panic!("it is wanted") }).await;
+        assert_eq!(failed, None);
+        assert_eq!(flights.join(1, &main, std::future::ready("anew")).await, Some("anew"));
+        let gone = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let handle = gone.handle().clone();
+        let mut waits = Box::pin(flights.join(2, &handle, std::future::pending()));
+        assert_eq!(waits.as_mut().now_or_never(), None);
+        gone.shutdown_background();
+        assert_eq!(waits.await, None);
+        // Where nothing runs any more it is dropped as it is asked.
+        assert_eq!(flights.join(3, &handle, std::future::pending()).await, None);
         assert!(flights.0.lock().unwrap().is_empty());
     }
 }
