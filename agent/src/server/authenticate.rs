@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::server::{Cache, Credential, User, bearer, recognize};
+use berth_core::server::{Credential, Kept, User, bearer, recognize};
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use tokio_rustls::rustls::{Error, crypto::ring, pki_types::CertificateDer};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{causes::with_causes, clock};
 
-/// Tokens that are kept: those of everybody who asks a node, many times over.
+/// Tokens that are kept of those that are somebody's, and of those that are not: everybody who asks a node, many times over.
 const KEPT_MAX: usize = 1024;
 /// Bytes of a user that is kept.
 pub(super) const USER_MAX: usize = 16 << 10;
@@ -66,7 +66,7 @@ pub(super) struct Tokens {
     reviewer: Reviewer,
     keep: Duration,
     salt: Key,
-    kept: Arc<Mutex<Cache<Key, Option<Arc<User>>>>>,
+    kept: Arc<Mutex<Kept<Key, Option<Arc<User>>>>>,
     flights: Arc<Flights<Key, Answer>>,
 }
 
@@ -79,7 +79,7 @@ impl Tokens {
         let mut salt = Key::default();
         let random = ring::default_provider().secure_random;
         random.fill(&mut salt).map_err(|_failed| Error::FailedToGetRandomBytes)?;
-        let kept = Arc::new(Mutex::new(Cache::new(KEPT_MAX)));
+        let kept = Arc::new(Mutex::new(Kept::new(KEPT_MAX)));
         Ok(Self { reviewer, keep, salt, kept, flights: Arc::default() })
     }
 
@@ -97,8 +97,12 @@ impl Tokens {
         }
     }
 
+    fn key(&self, token: &str) -> Key {
+        Sha256::new().chain_update(self.salt).chain_update(token).finalize().into()
+    }
+
     async fn user(&self, token: &str) -> Answer {
-        let key: Key = Sha256::new().chain_update(self.salt).chain_update(token).finalize().into();
+        let key = self.key(token);
         let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key, clock::mono());
         if let Some(known) = known {
             return Ok(known);
@@ -107,13 +111,26 @@ impl Tokens {
         let token = token.to_owned();
         let question = async move {
             let user = reviewer.token(&token).await?.map(Arc::new);
-            if user.as_ref().is_none_or(|user| user.size() <= USER_MAX) {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.keep(key, user.clone(), keep, clock::mono());
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            match &user {
+                None => kept.keep_bad(key, None, keep, clock::mono()),
+                Some(known) if known.size() <= USER_MAX => {
+                    kept.keep_good(key, user.clone(), keep, clock::mono());
+                }
+                Some(_too_large) => {}
             }
+            drop(kept);
             Ok(user)
         };
         let answer = self.flights.join(key, self.reviewer.main(), question).await;
         answer.unwrap_or(Err(ReviewError::Stopping))
+    }
+}
+
+#[cfg(test)]
+impl Tokens {
+    /// Whether what was said of a token is still kept when so much time has gone by.
+    pub(super) fn keeps(&self, token: &str, after: Duration) -> bool {
+        self.kept.lock().unwrap().get(&self.key(token), clock::mono() + after).is_some()
     }
 }

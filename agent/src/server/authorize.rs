@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use berth_core::server::{Attributes, Cache, Verdict};
+use berth_core::server::{self, Attributes, Verdict};
 
 use super::{
     authenticate::USER_MAX,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::clock;
 
-/// Answers that are kept: a few for everybody who asks a node.
+/// Answers that are kept, of those by which somebody may and of the others: a few for everybody who asks a node.
 const KEPT_MAX: usize = 1024;
 
 /// Who decides.
@@ -56,18 +56,18 @@ pub(super) struct Access {
 /// What is kept, and what is being asked.
 #[derive(Debug)]
 pub(super) struct Kept {
-    answers: Arc<Mutex<Cache<Attributes, Verdict>>>,
+    answers: Arc<Mutex<server::Kept<Attributes, Verdict>>>,
     flights: Arc<Flights<Attributes, Result<Verdict, ReviewError>>>,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Self { answers: Arc::new(Mutex::new(Cache::new(KEPT_MAX))), flights: Arc::default() }
+        Self { answers: Arc::new(Mutex::new(server::Kept::new(KEPT_MAX))), flights: Arc::default() }
     }
 }
 
 impl Access {
-    async fn verdict(&self, asked: &Attributes) -> Result<Verdict, ReviewError> {
+    pub(super) async fn verdict(&self, asked: &Attributes) -> Result<Verdict, ReviewError> {
         let known = {
             let mut answers = self.kept.answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.get(asked, clock::mono())
@@ -81,17 +81,25 @@ impl Access {
         let (allowed, denied, question) = (self.allowed, self.denied, asked.clone());
         let asking = async move {
             let verdict = reviewer.access(&node, &question).await?;
-            let keep = match verdict {
-                Verdict::Allowed => allowed,
-                Verdict::Denied => denied,
-            };
             if question.user.size() <= USER_MAX {
-                let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-                answers.keep(question, verdict, keep, clock::mono());
+                let (mut answers, now) =
+                    (answers.lock().unwrap_or_else(PoisonError::into_inner), clock::mono());
+                match verdict {
+                    Verdict::Allowed => answers.keep_good(question, verdict, allowed, now),
+                    Verdict::Denied => answers.keep_bad(question, verdict, denied, now),
+                }
             }
             Ok(verdict)
         };
         let answer = self.kept.flights.join(asked.clone(), &main, asking).await;
         answer.unwrap_or(Err(ReviewError::Stopping))
+    }
+}
+
+#[cfg(test)]
+impl Access {
+    /// What is still kept of an answer when so much time has gone by.
+    pub(super) fn keeps(&self, asked: &Attributes, after: Duration) -> Option<Verdict> {
+        self.kept.answers.lock().unwrap().get(asked, clock::mono() + after)
     }
 }

@@ -6,4 +6,5 @@ mod bounds;
 mod client;
 pub(super) mod pki;
 mod presented;
+mod reviews;
 mod world;

@@ -49,9 +49,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
 
     /// Keeps an answer from now on for a time; one of no time is not kept.
     pub fn keep(&mut self, key: K, value: V, time: Duration, now: Mono) {
-        if let Some(before) = self.entries.remove(&key) {
-            self.used.remove(&before.used);
-        }
+        self.remove(&key);
         if time.is_zero() || self.most == 0 {
             return;
         }
@@ -64,9 +62,48 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         self.entries.insert(key, Entry { value, until: now + time, used });
     }
 
+    fn remove(&mut self, key: &K) {
+        if let Some(before) = self.entries.remove(key) {
+            self.used.remove(&before.used);
+        }
+    }
+
     fn next_use(&mut self) -> u64 {
         self.uses += 1;
         self.uses
+    }
+}
+
+/// Answers that let somebody in, and answers that do not: each with a bound of their own, so that no flood of those who are refused
+/// takes the place of those who are not.
+#[derive(Debug, Clone)]
+pub struct Kept<K, V> {
+    good: Cache<K, V>,
+    bad: Cache<K, V>,
+}
+
+impl<K: Ord + Clone, V: Clone> Kept<K, V> {
+    /// Nothing yet, and so many of each at most.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { good: Cache::new(most), bad: Cache::new(most) }
+    }
+
+    /// What is kept and still holds.
+    pub fn get(&mut self, key: &K, now: Mono) -> Option<V> {
+        self.good.get(key, now).or_else(|| self.bad.get(key, now))
+    }
+
+    /// Keeps an answer that lets somebody in, from now on for a time.
+    pub fn keep_good(&mut self, key: K, value: V, time: Duration, now: Mono) {
+        self.bad.remove(&key);
+        self.good.keep(key, value, time, now);
+    }
+
+    /// Keeps one that does not.
+    pub fn keep_bad(&mut self, key: K, value: V, time: Duration, now: Mono) {
+        self.good.remove(&key);
+        self.bad.keep(key, value, time, now);
     }
 }
 
@@ -115,5 +152,20 @@ mod tests {
         }
         assert_eq!((cache.entries.len(), cache.used.len()), (8, 8));
         assert!(cache.used.iter().all(|(used, key)| cache.entries[key].used == *used));
+    }
+
+    #[test]
+    fn a_flood_of_those_who_are_refused_takes_no_place_of_those_who_are_not() {
+        let mut kept = Kept::new(8);
+        let long = Duration::from_secs(1000);
+        kept.keep_good(0, "good", long, at(0));
+        for key in 1..1000 {
+            kept.keep_bad(key, "bad", long, at(0));
+        }
+        assert_eq!([0, 1, 999].map(|key| kept.get(&key, at(1))), [Some("good"), None, Some("bad")]);
+        kept.keep_bad(0, "bad", long, at(1));
+        assert_eq!(kept.get(&0, at(2)), Some("bad"), "the later one counts");
+        kept.keep_good(0, "good", Duration::from_secs(1), at(2));
+        assert_eq!((kept.get(&0, at(2)), kept.get(&0, at(3))), (Some("good"), None));
     }
 }

@@ -19,7 +19,7 @@ mod route;
 pub mod streaming;
 
 pub use access::{Attributes, Reviewed, Verdict, forbidden, questions, undecided};
-pub use cache::Cache;
+pub use cache::{Cache, Kept};
 pub use endpoint::{ContainerPath, Endpoint, HealthCheck, PodPath};
 pub use health::{Check, all_checks, one_check};
 pub use identity::{CertificateNames, Credential, User, bearer, of_certificate, recognize};
