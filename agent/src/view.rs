@@ -29,8 +29,6 @@ pub struct View(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     table: Mutex<Table>,
-    /// Told of each change of what a pod is.
-    changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +48,8 @@ struct Entry {
     remains: Option<Remains>,
     terminating_since: Option<Timestamp>,
     events: VecDeque<SeenEvent>,
+    /// Told of each change of what it is.
+    changes: watch::Sender<()>,
 }
 
 /// One pod as it was last published.
@@ -108,8 +108,7 @@ impl View {
             entry.terminating_since.get_or_insert_with(Timestamp::now);
         }
         entry.status = Some(status);
-        drop(table);
-        self.0.changes.send_replace(());
+        entry.changes.send_replace(());
     }
 
     /// Shows something that happened to a pod. Called on `Act::Note`.
@@ -120,13 +119,12 @@ impl View {
     /// Shows a pod no longer. Called on `Act::Withdraw`.
     pub fn remove(&self, uid: &PodUid) {
         self.table().pods.remove(uid);
-        self.0.changes.send_replace(());
     }
 
-    /// Tells of each change of what a pod is, from now on.
+    /// Tells of each change of what one pod is, from now on, until it is shown no longer; `None` when it is not shown.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<()> {
-        self.0.changes.subscribe()
+    pub fn changes(&self, uid: &PodUid) -> Option<watch::Receiver<()>> {
+        Some(self.table().pods.get(uid)?.changes.subscribe())
     }
 
     /// The status of one pod, whatever others have its name; `None` when it is shown no longer.
@@ -173,10 +171,11 @@ impl View {
     /// One pod. When a pod and its successor have the same name, the one that is not being stopped.
     #[must_use]
     pub fn pod(&self, name: &PodName) -> Option<PodView> {
-        self.pods()
-            .into_iter()
-            .filter(|view| view.pod.name == *name)
-            .min_by_key(|view| view.status.terminating)
+        let table = self.table();
+        let named =
+            table.pods.iter().filter(|(_, entry)| entry.pod.as_ref().is_some_and(|pod| pod.name == *name));
+        let views = named.filter_map(|(uid, entry)| table.pod_view(uid, entry));
+        views.min_by_key(|view| view.status.terminating)
     }
 
     /// Manifests that could not be used.

@@ -34,7 +34,7 @@ use crate::{
     node_loop::NodeLoop,
     reread::Follower,
     runtime::{self, Watch},
-    server::{self, LogLanes, Requests, Served, Streaming},
+    server::{self, Lanes, Requests, Served, Streaming},
     source,
     stats::Stats,
     store::Store,
@@ -87,7 +87,7 @@ impl Parts {
             turns: node_loop.turns(),
             configz,
             requests,
-            logs: LogLanes::default(),
+            lanes: Lanes::default(),
             stats: stats.clone(),
             streaming: Streaming::of(&host, &view),
         };

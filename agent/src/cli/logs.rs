@@ -19,7 +19,7 @@ use crate::{
     causes::with_causes,
     config::GoDuration,
     control::PodObject,
-    logs::{Changes, Line, Lines, LogFile, LogFileError, Progress, Select, Stream, Watch},
+    logs::{Changes, Line, Lines, LogFile, LogFileError, Progress, Select, Stream, Watcher},
 };
 
 /// How often a reader that follows asks whether the container still runs. Lines come by inotify, not by this.
@@ -157,10 +157,7 @@ fn status<'a>(object: &'a PodObject, container: Option<&str>) -> Result<&'a Cont
 }
 
 fn watch(target: &Target) -> Result<Changes, Failure> {
-    let watch = Watch::begin(&target.root, &target.path).map_err(not_readable)?;
-    watch
-        .changes()
-        .map_err(|error| Failure::Failed(format!("failed to wait for changes of the log: {error}")))
+    Watcher::default().watch(&target.root, &target.path).map_err(not_readable)
 }
 
 fn not_readable(error: LogFileError) -> Failure {

@@ -12,7 +12,7 @@ mod shown;
 mod since;
 mod tail;
 
-pub use changes::{Changes, Watch};
+pub use changes::{Changes, Watcher};
 pub use file::{LogFile, LogFileError, Progress, Select};
 pub use line::{Line, Lines, TEXT_MAX};
 pub use record::{Record, Stream};

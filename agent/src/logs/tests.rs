@@ -1,6 +1,7 @@
 use std::{fs, io::Write, os::unix::fs::symlink, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
+use futures::FutureExt as _;
 use tempfile::TempDir;
 
 use super::*;
@@ -349,20 +350,49 @@ fn a_log_that_is_not_there_says_so() {
 
 #[tokio::test]
 async fn a_change_is_told_once_it_was_watched_for() {
-    let logs = Logs::new("");
-    let watch = || Watch::begin(logs.root.path(), &logs.path()).unwrap().changes().unwrap();
+    let (logs, watcher) = (Logs::new(""), Watcher::default());
+    let watch = || watcher.watch(logs.root.path(), &logs.path());
     let changes: [&dyn Fn(); 3] = [&|| logs.say(0..2), &|| logs.rotate(2), &|| {
         fs::remove_dir_all(logs.root.path().join("pod")).unwrap();
     }];
     for change in changes {
-        let mut watch = watch();
+        let mut watch = watch().unwrap();
         change();
         watch.next().await;
     }
-    assert!(matches!(Watch::begin(logs.root.path(), &logs.path()), Err(LogFileError::Absent(_))));
+    assert!(matches!(watch(), Err(LogFileError::Absent(_))));
     symlink("/etc", logs.root.path().join("pod")).unwrap();
-    assert!(matches!(
-        Watch::begin(logs.root.path(), &logs.root.path().join("pod/passwd")),
-        Err(LogFileError::Astray(_))
-    ));
+    let passwd = watcher.watch(logs.root.path(), &logs.root.path().join("pod/passwd"));
+    assert!(matches!(passwd, Err(LogFileError::Astray(_))));
+}
+
+#[tokio::test]
+async fn however_many_wait_there_is_one_inotify_and_each_hears_of_its_own() {
+    let watcher = Watcher::default();
+    let logs: Vec<Logs> = (0..40).map(|_| Logs::new("")).collect();
+    let watch = |logs: &Logs| watcher.watch(logs.root.path(), &logs.path()).unwrap();
+    let own = || {
+        let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        fds.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.to_str() == Some("anon_inode:inotify")))
+            .count()
+    };
+    // Others in this process have theirs.
+    let before = own();
+    let mut waiting: Vec<_> = (0..400).map(|number| watch(&logs[number % 40])).collect();
+    assert!(own() < before + 100, "{before} {}", own());
+    assert_eq!(watcher.directories(), 40);
+    logs[7].say(0..1);
+    for waits in waiting.iter_mut().skip(7).step_by(40) {
+        waits.next().await;
+    }
+    logs[8].say(0..1);
+    waiting[8].next().await;
+    let told = waiting.iter_mut().enumerate().filter(|(number, _)| number % 40 != 8);
+    assert!(told.map(|(_, waits)| waits.next().now_or_never()).all(|told| told.is_none()));
+    waiting.truncate(1);
+    assert_eq!(watcher.directories(), 1);
+    logs[0].say(0..1);
+    waiting[0].next().await;
+    drop(waiting);
+    assert_eq!(watcher.directories(), 0);
 }

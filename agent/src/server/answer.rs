@@ -1,7 +1,8 @@
 //! Answers in the form of Go's server, which clients know.
 
+use berth_core::server::Refusal;
 use futures::{Stream, TryStreamExt as _};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
 use serde::Serialize;
@@ -25,6 +26,18 @@ pub(super) fn error(status: StatusCode, text: &str) -> Response {
 /// A text as it is.
 pub(super) fn text(status: StatusCode, text: &str) -> Response {
     of(status, "text/plain; charset=utf-8", text.to_owned())
+}
+
+/// What is told in place of what was asked for: its text alone, as by `go-restful`.
+pub(super) fn refused(refusal: Refusal) -> Response {
+    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = of(status, "text/plain; charset=utf-8", refusal.text);
+    for (name, value) in refusal.headers {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().append(HeaderName::from_static(name), value);
+        }
+    }
+    response
 }
 
 /// JSON of a value.

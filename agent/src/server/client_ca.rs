@@ -54,9 +54,25 @@ enum CaError {
 impl ClientCa {
     /// Those of a file, and a task that follows it.
     pub(super) fn of(file: &Path) -> (Self, impl Future<Output = ()> + use<>) {
+        Self::of_each(file, EVERY)
+    }
+
+    fn of_each(file: &Path, every: Duration) -> (Self, impl Future<Output = ()> + use<>) {
         let (sender, receiver) = watch::channel(None);
         let file = file.to_owned();
-        (Self(receiver), async move { follow(&file, &sender).await })
+        (Self(receiver), async move { follow(&file, every, &sender).await })
+    }
+
+    /// Those of a file that is read without a pause.
+    #[cfg(test)]
+    pub(super) fn of_always(file: &Path) -> (Self, impl Future<Output = ()> + use<>) {
+        Self::of_each(file, Duration::from_millis(1))
+    }
+
+    /// Waits for others than those of now.
+    #[cfg(test)]
+    pub(super) async fn changed(&mut self) {
+        self.0.changed().await.unwrap();
     }
 
     /// Those of a text, for good.
@@ -79,7 +95,7 @@ impl ClientCa {
 }
 
 /// Reads the file again and again. What cannot be used leaves what was.
-async fn follow(file: &Path, sender: &watch::Sender<Option<Verifier>>) {
+async fn follow(file: &Path, every: Duration, sender: &watch::Sender<Option<Verifier>>) {
     let mut last = String::new();
     loop {
         match read(file).await {
@@ -94,7 +110,7 @@ async fn follow(file: &Path, sender: &watch::Sender<Option<Verifier>>) {
             },
             Err(error) => tell(file, &error, &mut last),
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(every).await;
     }
 }
 

@@ -18,16 +18,17 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
 
 use super::{
-    connections::{Connections, Seat, Seated, State},
+    connections::{Connections, Seat, Seated},
     dispatch::{Answers, Gate, Refusals, answer},
+    hang_up::HangUp,
     requests::Requests,
+    state::{End, State},
     tls::H2,
 };
 use crate::causes::with_causes;
 
-/// Connections at once. Each exec and each log that is followed has one; of those that were never let in there may be few, since each may
-/// fill [`HEAD_MAX`].
-pub(super) const PLACES: Places = Places { all: 512, not_admitted: 64 };
+/// Connections at once. Each exec and each log that is followed has one. Hundreds may come at once, and none of them is let in yet.
+pub(super) const PLACES: Places = Places { all: 512, not_admitted: 448, known: 224 };
 /// Bytes of a request's head (`MaxHeaderBytes`): the command of an exec is in it.
 const HEAD_MAX: usize = 1 << 20;
 /// The same on HTTP/2, where nothing with a command comes, and many at once.
@@ -51,6 +52,10 @@ pub(super) struct Times {
     pub(super) idle: Duration,
     /// For what is under way when a connection has been silent for too long.
     pub(super) end: Duration,
+    /// For a piece of an answer that is in memory to be taken.
+    pub(super) taken: Duration,
+    /// For one that is made as it is taken, as a log (`WriteTimeout`). Somebody may look at a page of it for long.
+    pub(super) streamed: Duration,
 }
 
 /// The kubelet gives most of them hours.
@@ -59,6 +64,8 @@ pub(super) const TIMES: Times = Times {
     first: Duration::from_secs(10),
     idle: Duration::from_secs(90),
     end: Duration::from_secs(5),
+    taken: Duration::from_secs(60),
+    streamed: Duration::from_secs(4 * 3600),
 };
 
 /// A port and everything that its connections share.
@@ -87,7 +94,7 @@ pub(super) struct Peer {
 impl<A: Answers> Port<A> {
     /// Takes a connection, with TLS or without, or closes it.
     pub(super) fn take(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, tls: Option<TlsAcceptor>) {
-        let Some(seat) = self.connections.enter() else {
+        let Some(seat) = self.connections.enter(address.ip()) else {
             tracing::debug!(%address, "there is no place for a connection");
             return;
         };
@@ -97,7 +104,8 @@ impl<A: Answers> Port<A> {
                 Some(tls) => Box::pin(port.shake_hands(stream, address, seat, tls)).await,
                 None => {
                     let peer = Peer { address, certificates: Vec::new(), state: seat.state() };
-                    Box::pin(port.http1(Seated::new(stream, seat), peer)).await;
+                    let hang_up = HangUp::of(&stream);
+                    Box::pin(port.http1(Seated::new(stream, seat), peer, hang_up)).await;
                 }
             }
         });
@@ -120,11 +128,14 @@ impl<A: Answers> Port<A> {
         let is_h2 = session.alpn_protocol() == Some(H2);
         let certificates = session.peer_certificates().unwrap_or_default().to_vec();
         let peer = Peer { address, certificates, state: seat.state() };
-        let stream = Seated::new(stream, seat);
-        if is_h2 { self.http2(stream, peer).await } else { self.http1(stream, peer).await }
+        if is_h2 {
+            return self.http2(Seated::new(stream, seat), peer).await;
+        }
+        let hang_up = HangUp::of(stream.get_ref().0);
+        self.http1(Seated::new(stream, seat), peer, hang_up).await;
     }
 
-    async fn http1<S>(self: Arc<Self>, stream: S, peer: Peer)
+    async fn http1<S>(self: Arc<Self>, stream: S, peer: Peer, hang_up: HangUp)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -139,7 +150,13 @@ impl<A: Answers> Port<A> {
         tokio::select! {
             // Who breaks off has had the answer, or wants none.
             _ended = connection.as_mut() => return,
-            () = state.is_silent(times.first, times.idle) => {}
+            end = state.is_to_end(times) => {
+                if end == End::NotTaken {
+                    return;
+                }
+            }
+            // What is under way is for nobody, or for somebody who says no more: it has a moment.
+            () = hang_up.comes() => {}
         }
         connection.as_mut().graceful_shutdown();
         drop(timeout(times.end, connection).await);
@@ -166,7 +183,11 @@ impl<A: Answers> Port<A> {
         let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             _ended = connection.as_mut() => return,
-            () = state.is_silent(times.first, times.idle) => {}
+            end = state.is_to_end(times) => {
+                if end == End::NotTaken {
+                    return;
+                }
+            }
         }
         connection.as_mut().graceful_shutdown();
         drop(timeout(times.end, connection).await);

@@ -2,31 +2,35 @@
 
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    task::{Context, Poll},
-    time::Duration,
+    task::{Context, Poll, ready},
 };
 
-use berth_core::{
-    server::{Entry, Place, Places},
-    time::Mono,
-};
+use berth_core::server::{Entry, Origin, Place, Places};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     task::AbortHandle,
 };
 
-use crate::clock;
+use super::state::State;
+
+/// Bytes of a request's head that each connection may send before it was let in.
+const HEAD_BYTES: usize = 16 << 10;
+/// Bytes beyond that, of all those connections together: heads may be long, and those of many strangers fill no memory.
+const HEADS_BYTES: usize = 64 << 20;
 
 /// All of a port.
 #[derive(Debug)]
 pub(super) struct Connections {
     places: Places,
     table: Mutex<Table>,
+    /// Bytes that were read of long heads of those who were not let in.
+    heads: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -37,17 +41,9 @@ struct Table {
 
 #[derive(Debug)]
 struct Held {
+    from: Origin,
     state: Arc<State>,
     task: Option<AbortHandle>,
-}
-
-/// What is known of one.
-#[derive(Debug)]
-pub(super) struct State {
-    heard_ms: AtomicU64,
-    has_asked: AtomicBool,
-    is_admitted: AtomicBool,
-    answers: AtomicUsize,
 }
 
 /// A place, which is free again when this is dropped.
@@ -56,22 +52,35 @@ pub(super) struct Seat {
     number: u64,
     state: Arc<State>,
     connections: Arc<Connections>,
+    head: Head,
 }
 
-/// An answer is under way until this is dropped.
-#[derive(Debug)]
-pub(super) struct Busy(Option<Arc<State>>);
+/// What was read of a request's head.
+#[derive(Debug, Default)]
+struct Head {
+    /// Requests before it.
+    asked: u64,
+    bytes: usize,
+}
+
+impl Head {
+    /// Bytes that count beyond those that everybody may send.
+    fn beyond(&self) -> usize {
+        self.bytes.saturating_sub(HEAD_BYTES)
+    }
+}
 
 impl Connections {
     pub(super) fn new(places: Places) -> Arc<Self> {
-        Arc::new(Self { places, table: Mutex::default() })
+        Arc::new(Self { places, table: Mutex::default(), heads: AtomicUsize::new(0) })
     }
 
     /// A place for a further connection, at the cost of another one where there is no other. `None` when there is none.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Seat> {
+    pub(super) fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Seat> {
+        let from = Origin::of(from);
         let mut table = self.table();
-        let places: Vec<Place> = table.all.iter().map(|(number, held)| held.state.place(*number)).collect();
-        match self.places.enter(&places) {
+        let places: Vec<Place> = table.all.iter().map(|(number, held)| held.place(*number)).collect();
+        match self.places.enter(from, &places) {
             Entry::Free => {}
             Entry::InsteadOf(other) => {
                 if let Some(Held { task: Some(task), .. }) = table.all.remove(&other) {
@@ -82,8 +91,8 @@ impl Connections {
         }
         table.last += 1;
         let (number, state) = (table.last, Arc::new(State::new()));
-        table.all.insert(number, Held { state: Arc::clone(&state), task: None });
-        Some(Seat { number, state, connections: Arc::clone(self) })
+        table.all.insert(number, Held { from, state: Arc::clone(&state), task: None });
+        Some(Seat { number, state, connections: Arc::clone(self), head: Head::default() })
     }
 
     /// Says which task works for a seat, and ends with its place.
@@ -100,6 +109,18 @@ impl Connections {
     }
 }
 
+impl Held {
+    fn place(&self, number: u64) -> Place {
+        Place {
+            number,
+            from: self.from,
+            heard: self.state.heard(),
+            is_admitted: self.state.is_admitted(),
+            is_busy: self.state.is_busy(),
+        }
+    }
+}
+
 impl Seat {
     pub(super) fn number(&self) -> u64 {
         self.number
@@ -108,99 +129,41 @@ impl Seat {
     pub(super) fn state(&self) -> Arc<State> {
         Arc::clone(&self.state)
     }
+
+    /// Counts bytes of a head. Whether they may be kept.
+    fn reads(&mut self, bytes: usize) -> bool {
+        let (asked, heads) = (self.state.asked(), &self.connections.heads);
+        if self.state.is_admitted() || self.head.asked != asked {
+            heads.fetch_sub(self.head.beyond(), Relaxed);
+            self.head = Head { asked, bytes: 0 };
+        }
+        if self.state.is_admitted() {
+            return true;
+        }
+        let before = self.head.beyond();
+        self.head.bytes += bytes;
+        let more = self.head.beyond() - before;
+        more == 0 || heads.fetch_add(more, Relaxed) + more <= HEADS_BYTES
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.connections.heads.fetch_sub(self.head.beyond(), Relaxed);
         self.connections.table().all.remove(&self.number);
     }
-}
-
-impl State {
-    fn new() -> Self {
-        Self {
-            heard_ms: AtomicU64::new(millis(clock::mono())),
-            has_asked: AtomicBool::new(false),
-            is_admitted: AtomicBool::new(false),
-            answers: AtomicUsize::new(0),
-        }
-    }
-
-    fn place(&self, number: u64) -> Place {
-        Place {
-            number,
-            heard: self.heard(),
-            is_admitted: self.is_admitted.load(Relaxed),
-            is_busy: self.is_busy(),
-        }
-    }
-
-    fn heard(&self) -> Mono {
-        Mono(Duration::from_millis(self.heard_ms.load(Relaxed)))
-    }
-
-    fn is_busy(&self) -> bool {
-        self.answers.load(Relaxed) > 0
-    }
-
-    /// Something that was asked is allowed.
-    pub(super) fn admit(&self) {
-        self.is_admitted.store(true, Relaxed);
-    }
-
-    /// Something is asked.
-    pub(super) fn begin(self: &Arc<Self>) -> Busy {
-        self.heard_ms.store(millis(clock::mono()), Relaxed);
-        self.has_asked.store(true, Relaxed);
-        self.answers.fetch_add(1, Relaxed);
-        Busy(Some(Arc::clone(self)))
-    }
-
-    /// Waits until nothing is under way and nothing was asked for so long; `first` counts before anything was.
-    pub(super) async fn is_silent(&self, first: Duration, idle: Duration) {
-        loop {
-            let now = clock::mono();
-            let time = if self.has_asked.load(Relaxed) { idle } else { first };
-            let since = if self.is_busy() { now } else { self.heard() };
-            let left = time.saturating_sub(now.since(since));
-            if left.is_zero() {
-                return;
-            }
-            tokio::time::sleep(left).await;
-        }
-    }
-}
-
-impl Busy {
-    /// The answer is a stream, which has the connection to itself from now on, until its end.
-    pub(super) fn stays(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        if let Some(state) = &self.0 {
-            state.heard_ms.store(millis(clock::mono()), Relaxed);
-            state.answers.fetch_sub(1, Relaxed);
-        }
-    }
-}
-
-fn millis(time: Mono) -> u64 {
-    u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A connection that has its seat until it is closed, whoever has it by then.
 #[derive(Debug)]
 pub(super) struct Seated<S> {
     stream: S,
-    _seat: Seat,
+    seat: Seat,
 }
 
 impl<S> Seated<S> {
     pub(super) fn new(stream: S, seat: Seat) -> Self {
-        Self { stream, _seat: seat }
+        Self { stream, seat }
     }
 }
 
@@ -210,7 +173,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Seated<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if !self.seat.reads(buffer.filled().len() - before) {
+            return Poll::Ready(Err(std::io::Error::other(
+                "too many long requests of those who were not let in",
+            )));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -246,17 +216,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
-    const PLACES: Places = Places { all: 2, not_admitted: 1 };
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    const PLACES: Places = Places { all: 2, not_admitted: 1, known: 0 };
 
     #[tokio::test]
     async fn a_seat_is_free_again_when_the_connection_is_closed() {
         let connections = Connections::new(PLACES);
         let count = || connections.table().all.len();
-        let first = Seated::new(tokio::io::empty(), connections.enter().unwrap());
-        first._seat.state.admit();
-        let second = connections.enter().unwrap();
+        let first = Seated::new(tokio::io::empty(), connections.enter(HERE).unwrap());
+        first.seat.state.admit();
+        let second = connections.enter(HERE).unwrap();
         assert_eq!(count(), 2);
         drop(second);
         assert_eq!(count(), 1);
@@ -268,7 +242,7 @@ mod tests {
     async fn the_task_of_who_makes_room_is_ended_and_a_stream_is_not() {
         let connections = Connections::new(PLACES);
         let seat = || {
-            let seat = connections.enter().unwrap();
+            let seat = connections.enter(HERE).unwrap();
             let task = tokio::spawn(std::future::pending::<()>());
             connections.works_for(seat.number, task.abort_handle());
             (seat, task)
@@ -281,9 +255,30 @@ mod tests {
         let (third, _) = seat();
         third.state.admit();
         let busy = third.state.begin();
-        assert!(connections.enter().is_none(), "both have something under way");
+        assert!(connections.enter(HERE).is_none(), "both have something under way");
         drop(busy);
-        assert!(connections.enter().is_some());
+        assert!(connections.enter(HERE).is_some());
         assert!(!second_task.is_finished());
+    }
+
+    #[test]
+    fn long_heads_of_strangers_fill_no_memory_and_short_ones_are_always_read() {
+        let connections = Connections::new(Places { all: 100, not_admitted: 100, known: 0 });
+        let mut long: Vec<Seat> = (0..64).map(|_| connections.enter(HERE).unwrap()).collect();
+        assert!(long.iter_mut().all(|seat| seat.reads(HEAD_BYTES) && seat.reads(1 << 20)));
+        assert!(!long[0].reads(1));
+        let mut short = connections.enter(HERE).unwrap();
+        assert!(short.reads(HEAD_BYTES));
+        long.truncate(63);
+        assert!(short.reads(1 << 10));
+        // What was asked is kept no longer.
+        drop(long[0].state.begin());
+        assert!(long[0].reads(1));
+        let before = connections.heads.load(Relaxed);
+        long[1].state.admit();
+        assert!(long[1].reads(100 << 20));
+        assert_eq!(connections.heads.load(Relaxed), before - (1 << 20));
+        drop((long, short));
+        assert_eq!(connections.heads.load(Relaxed), 0);
     }
 }

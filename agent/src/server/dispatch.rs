@@ -2,9 +2,7 @@
 //! `pkg/kubelet/server/server.go`.
 
 use std::{
-    pin::Pin,
     sync::{Mutex, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -14,19 +12,16 @@ use berth_core::{
     time::Mono,
 };
 use http::{HeaderMap, Method, Request, StatusCode, Version, header};
-use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
-use tower::BoxError;
+use hyper::body::{Body as _, Incoming};
 use tracing::Instrument as _;
 
 use super::{
-    Body, Response,
-    answer::text,
+    Response,
+    answer::{self, text},
     authenticate::Authenticator,
     authorize::Authorizer,
     connection::{Peer, Port},
-    connections::Busy,
-    requests::UnderWay,
+    held::hold,
 };
 use crate::{causes::with_causes, clock};
 
@@ -62,33 +57,7 @@ pub(super) async fn answer<A: Answers>(port: &Port<A>, peer: &Peer, request: Req
         busy.stays();
         return response;
     }
-    response.map(|body| Held { body, _under_way: (busy, under_way) }.boxed_unsync())
-}
-
-/// A body that is under way until the last of it was sent, or nobody wants it any more.
-struct Held {
-    body: Body,
-    _under_way: (Busy, UnderWay),
-}
-
-impl hyper::body::Body for Held {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    hold(response, peer, port.times, (busy, under_way))
 }
 
 async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<Incoming>) -> Response {
@@ -101,10 +70,7 @@ async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<I
     }
     let endpoint = match route.target {
         Ok(endpoint) => endpoint,
-        Err(refusal) => {
-            let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::NOT_FOUND);
-            return text(status, refusal.text);
-        }
+        Err(refusal) => return answer::refused(refusal),
     };
     peer.state.admit();
     if request.body().size_hint().lower() > BODY_MAX {
@@ -145,9 +111,11 @@ async fn let_in(gate: &Gate, peer: &Peer, headers: &HeaderMap, route: &Route) ->
 
 /// Whether the connection may become a stream of something else.
 fn is_upgrade(endpoint: &Endpoint, request: &Request<Incoming>) -> bool {
-    let is_stream = matches!(endpoint, Endpoint::Exec(_) | Endpoint::Attach(_) | Endpoint::PortForward(_));
     let is_asked = request.headers().contains_key(header::UPGRADE);
-    is_stream && is_asked && request.version() == Version::HTTP_11 && *request.method() != Method::CONNECT
+    endpoint.kind().is_stream()
+        && is_asked
+        && request.version() == Version::HTTP_11
+        && *request.method() != Method::CONNECT
 }
 
 /// Nobody is sent elsewhere, and no connection becomes a stream unasked: who passes answers on may believe them. From a directory of the

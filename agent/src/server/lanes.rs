@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::large::Stopping;
+use super::{Response, answer::error, followers::Followers, held::Kept};
+use crate::{large::Stopping, logs::Watcher};
 
 /// Threads of one kind of request. A stream has one only while it reads a piece: who reads slowly, or not at all, holds none.
 const THREADS: usize = 8;
@@ -16,20 +18,36 @@ const JOURNALS: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Lane(Arc<Semaphore>);
 
-/// Places for requests about logs. Clones share them.
+/// Answers at once that are computed as a whole, until they were taken.
+const WHOLE: usize = 16;
+
+/// Places for work that takes long. Clones share them.
 #[derive(Debug, Clone)]
-pub struct LogLanes {
+pub struct Lanes {
     /// For logs of containers.
     pub containers: Lane,
     /// For files of the node's log directory.
     pub node: Lane,
     /// For programs that read the journal.
     pub journals: Lane,
+    /// For lists, statistics and texts of metrics.
+    pub whole: Lane,
+    /// For those who follow logs.
+    pub followers: Followers,
+    /// Tells followers what has changed.
+    pub watcher: Watcher,
 }
 
-impl Default for LogLanes {
+impl Default for Lanes {
     fn default() -> Self {
-        Self { containers: Lane::new(THREADS), node: Lane::new(THREADS), journals: Lane::new(JOURNALS) }
+        Self {
+            containers: Lane::new(THREADS),
+            node: Lane::new(THREADS),
+            journals: Lane::new(JOURNALS),
+            whole: Lane::new(WHOLE),
+            followers: Followers::default(),
+            watcher: Watcher::default(),
+        }
     }
 }
 
@@ -47,10 +65,48 @@ impl Lane {
     ) -> Result<T, Stopping> {
         let place = self.place().await?;
         let working = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            work()
+            let done = work();
+            // Not with what was done, which may be fetched late.
+            drop(place);
+            done
         });
         working.await.map_err(|_cancelled| Stopping)
+    }
+
+    /// As [`run`](Self::run), and the place beside what was done, for who fetches that at once.
+    pub(super) async fn run_in_place<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(T, OwnedSemaphorePermit), Stopping> {
+        let place = self.place().await?;
+        let working = tokio::task::spawn_blocking(move || (work(), place));
+        working.await.map_err(|_cancelled| Stopping)
+    }
+
+    /// Has a thread make an answer, which has its place until it was taken.
+    pub(super) async fn answer(&self, make: impl FnOnce() -> Response + Send + 'static) -> Response {
+        self.answer_after(std::future::ready(()), move |()| make()).await
+    }
+
+    /// As [`answer`](Self::answer), of what is waited for in the place.
+    pub(super) async fn answer_after<T: Send + 'static>(
+        &self,
+        read: impl Future<Output = T>,
+        make: impl FnOnce(T) -> Response + Send + 'static,
+    ) -> Response {
+        let answer = async {
+            let place = self.place().await?;
+            let read = read.await;
+            let making = tokio::task::spawn_blocking(move || (make(read), place));
+            making.await.map_err(|_cancelled| Stopping)
+        };
+        match answer.await {
+            Ok((mut response, place)) => {
+                Kept::put(&mut response, place);
+                response
+            }
+            Err(stopping) => error(StatusCode::SERVICE_UNAVAILABLE, &stopping.to_string()),
+        }
     }
 
     /// A place, for as long as it is held.
@@ -73,7 +129,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_does_not_come_back_takes_its_lane_and_no_other() {
-        let lanes = LogLanes { containers: Lane::new(1), ..LogLanes::default() };
+        let lanes = Lanes { containers: Lane::new(1), ..Lanes::default() };
         let (answer, hangs) = mpsc::sync_channel::<()>(0);
         let hung = lanes.containers.run(move || hangs.recv().is_ok());
         // Nobody waits for it any more, and its place is taken all the same.
@@ -82,5 +138,22 @@ mod tests {
         assert_eq!(lanes.node.run(|| 7).await, Ok(7));
         drop(answer);
         assert_eq!(lanes.containers.run(|| 7).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_made_elsewhere_and_has_its_place_until_it_was_taken() {
+        let (lane, here) = (Lane::new(1), std::thread::current().id());
+        let make = move |said: &str| {
+            assert_ne!(std::thread::current().id(), here);
+            super::super::answer::text(StatusCode::OK, said)
+        };
+        let read = async {
+            assert_eq!(lane.free(), 0);
+            "made"
+        };
+        let response = lane.answer_after(read, make).await;
+        assert_eq!((response.status(), lane.free()), (StatusCode::OK, 0));
+        drop(response);
+        assert_eq!(lane.free(), 1);
     }
 }

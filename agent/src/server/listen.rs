@@ -79,7 +79,9 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// A peer that is gone without a word is found out, and its connection ends.
+/// A peer that is gone without a word is found out, and its connection ends: where something was sent that it has not got, by the kernel after a
+/// quarter of an hour (`tcp_retries2`). `TCP_USER_TIMEOUT` would find it out sooner, and also end connections of those who are there and
+/// take nothing for a while, as with a log in a pager.
 fn keep_alive(stream: &TcpStream) {
     let set = || -> nix::Result<()> {
         setsockopt(stream, sockopt::KeepAlive, &true)?;

@@ -14,10 +14,14 @@ mod connection;
 mod connections;
 mod dispatch;
 mod endpoints;
+mod followers;
+mod hang_up;
+mod held;
 mod lanes;
 mod listen;
 mod requests;
 mod review;
+mod state;
 mod streaming;
 mod thread;
 mod tls;
@@ -26,7 +30,8 @@ use std::sync::Arc;
 
 pub use self::{
     answer::{Body, Response},
-    lanes::{Lane, LogLanes},
+    followers::Followers,
+    lanes::{Lane, Lanes},
     requests::Requests,
     streaming::Streaming,
     thread::run,
@@ -51,8 +56,8 @@ pub struct Served {
     pub configz: Arc<str>,
     /// Requests of both ports.
     pub requests: Requests,
-    /// Bounds on requests about logs.
-    pub logs: LogLanes,
+    /// Bounds on work that takes long.
+    pub lanes: Lanes,
     /// What the node and its pods use.
     pub stats: Stats,
 }

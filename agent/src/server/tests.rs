@@ -7,4 +7,5 @@ mod client;
 pub(super) mod pki;
 mod presented;
 mod reviews;
+mod taken;
 mod world;

@@ -10,7 +10,7 @@ use tokio_rustls::{TlsAcceptor, rustls};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Response, Served,
+    Requests, Response, Served,
     authenticate::{Authenticator, Tokens},
     authorize::{Access, Authorizer},
     client_ca::ClientCa,
@@ -32,7 +32,7 @@ const BLOCKING_MAX: usize = 64;
 /// Between two tries to have a thread, which the machine may have none left of.
 const THREAD_AGAIN: Duration = Duration::from_secs(5);
 /// Connections of the read-only port, which nobody has to be let in at.
-const READ_ONLY_PLACES: Places = Places { all: 64, not_admitted: 64 };
+const READ_ONLY_PLACES: Places = Places { all: 64, not_admitted: 64, known: 32 };
 
 /// Runs the server until the agent stops.
 ///
@@ -95,29 +95,45 @@ async fn serve(served: Arc<Served>, settings: ServerSettings, presenting: Presen
             return pending().await;
         }
     };
-    let port = |gate: Option<Gate>, debugging, server_type, places| {
-        Arc::new(Port {
-            answers: Arc::clone(&served),
-            gate,
-            debugging,
-            server_type,
-            requests: served.requests.clone(),
-            refusals: Refusals::default(),
-            times: TIMES,
-            connections: Connections::new(places),
-        })
-    };
-    let main_port = port(Some(gate), settings.debugging, ServerType::ReadWrite, PLACES);
+    let port = main_port(Arc::clone(&served), gate, settings.debugging, served.requests.clone());
     let listening = listen::keep(settings.listen, "the server", move |stream, peer| {
-        main_port.take(stream, peer, Some(acceptor.clone()));
+        port.take(stream, peer, Some(acceptor.clone()));
     });
     let read_only = async {
         let Some(address) = settings.read_only else { return pending().await };
-        let port = port(None, Debugging::Off, ServerType::ReadOnly, READ_ONLY_PLACES);
+        let port = read_only_port(Arc::clone(&served), served.requests.clone());
         listen::keep(address, "the read-only server", move |stream, peer| port.take(stream, peer, None))
             .await;
     };
     tokio::join!(listening, read_only, following);
+}
+
+/// The port of those who are let in.
+pub(super) fn main_port<A>(answers: A, gate: Gate, debugging: Debugging, requests: Requests) -> Arc<Port<A>> {
+    Arc::new(Port {
+        answers,
+        gate: Some(gate),
+        debugging,
+        server_type: ServerType::ReadWrite,
+        requests,
+        refusals: Refusals::default(),
+        times: TIMES,
+        connections: Connections::new(PLACES),
+    })
+}
+
+/// The read-only port: it asks nobody who they are, and has nothing for debugging, whatever the settings say.
+pub(super) fn read_only_port<A>(answers: A, requests: Requests) -> Arc<Port<A>> {
+    Arc::new(Port {
+        answers,
+        gate: None,
+        debugging: Debugging::Off,
+        server_type: ServerType::ReadOnly,
+        requests,
+        refusals: Refusals::default(),
+        times: TIMES,
+        connections: Connections::new(READ_ONLY_PLACES),
+    })
 }
 
 /// Who may, and what keeps that up to date.

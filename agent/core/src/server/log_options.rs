@@ -7,7 +7,10 @@ use std::{str::FromStr, time::Duration};
 
 use jiff::Timestamp;
 
-use super::query::{Query, rfc3339};
+use super::{
+    Refusal,
+    query::{Query, rfc3339},
+};
 use crate::{
     id::{Attempt, ContainerId, ContainerName},
     status::{ContainerState, ContainerStatus, PodStatus, Terminated},
@@ -56,15 +59,6 @@ pub enum LogStreams {
     Stderr,
 }
 
-/// A request that is not granted, in the words that clients know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The code of HTTP.
-    pub code: u16,
-    /// What is answered.
-    pub text: String,
-}
-
 /// A run whose log may be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRun {
@@ -80,7 +74,7 @@ impl LogOptions {
     /// # Errors
     /// 400 for what cannot be read, 422 for what makes no sense.
     pub fn parse(query: &Query, now: Timestamp) -> Result<Self, Refusal> {
-        let unreadable = || refusal(400, r#"{"message": "Unable to decode query."}"#);
+        let unreadable = || Refusal::new(400, r#"{"message": "Unable to decode query."}"#);
         let number = |name| optional(query.first(name)).map_err(|_not_a_number| unreadable());
         let tail = match query.first("tail").filter(|tail| !tail.is_empty()) {
             None => number("tailLines")?,
@@ -95,7 +89,7 @@ impl LogOptions {
             && since_seconds.is_none_or(|seconds| seconds > 0 && since_time.is_none())
             && (tail.is_none() || streams == Some(LogStreams::All));
         let Some(streams) = streams.filter(|_| makes_sense) else {
-            return Err(refusal(422, r#"{"message": "Invalid request."}"#));
+            return Err(Refusal::new(422, r#"{"message": "Invalid request."}"#));
         };
         let ago = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap_or(Timestamp::MIN);
         let unsigned = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
@@ -119,7 +113,7 @@ impl LogOptions {
             return Ok(());
         }
         let stream = self.streams;
-        Err(refusal(
+        Err(Refusal::new(
             400,
             format!(
                 "unable to return the given log stream: \"{stream:?}\". Please enable PodLogsQuerySplitStreams feature gate in kubelet"
@@ -142,13 +136,13 @@ impl LogStreams {
 /// There is no such pod.
 #[must_use]
 pub fn no_pod(name: &str) -> Refusal {
-    refusal(404, format!("pod {name:?} does not exist"))
+    Refusal::new(404, format!("pod {name:?} does not exist"))
 }
 
 /// The pod has no such container.
 #[must_use]
 pub fn no_container(container: &ContainerName, pod: &str) -> Refusal {
-    refusal(404, format!("container {:?} not found in pod {pod:?}", container.as_str()))
+    Refusal::new(404, format!("container {:?} not found in pod {pod:?}", container.as_str()))
 }
 
 /// The run that is meant.
@@ -157,18 +151,14 @@ pub fn no_container(container: &ContainerName, pod: &str) -> Refusal {
 /// 400: it has no log, or none yet.
 pub fn run(status: &PodStatus, container: &ContainerName, which: WhichRun) -> Result<LogRun, Refusal> {
     let pod = &status.name.name;
-    let words = |what: &str| refusal(400, format!("{what} {:?} in pod {pod:?}", container.as_str()));
-    let is = |how: &str| {
-        let Refusal { code, text } = words("container");
-        Refusal { code, text: format!("{text} is {how}") }
+    let words = |what: &str, is: &str| {
+        Refusal::new(400, format!("{what} {:?} in pod {pod:?} {is}", container.as_str()))
     };
+    let is = |how: &str| words("container", &format!("is {how}"));
     let Some(found) = of(status, container) else { return Err(is("not available")) };
     let last = found.last_state.as_ref().and_then(|last| last.id.as_ref());
     let id = match (which, &found.state) {
-        (WhichRun::Previous, _) => last.ok_or_else(|| {
-            let Refusal { code, text } = words("previous terminated container");
-            Refusal { code, text: format!("{text} not found") }
-        }),
+        (WhichRun::Previous, _) => last.ok_or_else(|| words("previous terminated container", "not found")),
         (WhichRun::Current, ContainerState::Running { .. }) => {
             found.id.as_ref().ok_or_else(|| is("not available"))
         }
@@ -184,7 +174,7 @@ pub fn run(status: &PodStatus, container: &ContainerName, which: WhichRun) -> Re
     }?;
     let runs = (0..=found.restart_count).rev().take(RUNS_MAX);
     let attempt = runs.into_iter().find(|attempt| ContainerId::of(&status.uid, container, *attempt) == *id);
-    attempt.map(|attempt| LogRun { id: id.clone(), attempt }).ok_or_else(|| refusal(400, no_log(id)))
+    attempt.map(|attempt| LogRun { id: id.clone(), attempt }).ok_or_else(|| Refusal::new(400, no_log(id)))
 }
 
 /// What clients are told of a run whose log is gone. Source: `GetContainerLogs` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
@@ -228,10 +218,6 @@ fn since_time(text: &str) -> Result<Option<Timestamp>, ()> {
         "" | "null" => Ok(None),
         text => rfc3339(text).map(Some).ok_or(()),
     }
-}
-
-fn refusal(code: u16, text: impl Into<String>) -> Refusal {
-    Refusal { code, text: text.into() }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 mod access;
 mod cache;
+mod encoding;
 mod endpoint;
 pub mod file_server;
 mod health;
@@ -14,16 +15,19 @@ mod path;
 mod percent;
 mod places;
 pub mod query;
+mod refusal;
 mod request;
 mod route;
 pub mod streaming;
 
 pub use access::{Attributes, Reviewed, Verdict, forbidden, questions, undecided};
 pub use cache::{Cache, Kept};
-pub use endpoint::{ContainerPath, Endpoint, HealthCheck, PodPath};
+pub use encoding::takes_gzip;
+pub use endpoint::{ContainerPath, Endpoint, HealthCheck, Kind, PodPath};
 pub use health::{Check, all_checks, one_check};
 pub use identity::{CertificateNames, Credential, User, bearer, of_certificate, recognize};
-pub use places::{Entry, Place, Places};
+pub use places::{Entry, Origin, Place, Places};
 pub use query::Query;
+pub use refusal::Refusal;
 pub use request::{RequestKind, ServerType};
-pub use route::{Debugging, Refusal, Route, route};
+pub use route::{Debugging, Route, route};

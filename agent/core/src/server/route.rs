@@ -1,7 +1,7 @@
 //! Which endpoint a request means, and what it asks to be allowed. Source: `pkg/kubelet/server/server.go`, `auth.go`.
 
 use super::{
-    ContainerPath, Endpoint, HealthCheck, PodPath,
+    ContainerPath, Endpoint, HealthCheck, PodPath, Refusal,
     path::{Path, Unclear},
 };
 use crate::id::{ContainerName, PodName, PodUid};
@@ -34,21 +34,6 @@ pub struct Route {
     pub target: Result<Endpoint, Refusal>,
 }
 
-/// A request that has no answer, though its asker may hear of that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
-    /// Status of HTTP.
-    pub status: u16,
-    /// What is said.
-    pub text: &'static str,
-}
-
-impl Refusal {
-    const fn of(status: u16, text: &'static str) -> Self {
-        Self { status, text }
-    }
-}
-
 /// Finds what is meant by a method and a path as it was sent.
 #[must_use]
 pub fn route(method: &str, raw_path: &str, debugging: Debugging) -> Route {
@@ -61,9 +46,9 @@ pub fn route(method: &str, raw_path: &str, debugging: Debugging) -> Route {
         },
         Err(unclear) => {
             let refusal = match unclear {
-                Unclear::Malformed => Refusal::of(400, "400 Bad Request\n"),
-                Unclear::Unclean => Refusal::of(404, NOT_FOUND),
-                Unclear::TooLong => Refusal::of(414, "414 URI Too Long\n"),
+                Unclear::Malformed => Refusal::new(400, "400 Bad Request\n"),
+                Unclear::Unclean => Refusal::new(404, NOT_FOUND),
+                Unclear::TooLong => Refusal::new(414, "414 URI Too Long\n"),
             };
             Route { verb, subresources: &["proxy"], target: Err(refusal) }
         }
@@ -101,7 +86,7 @@ fn endpoint(path: &Path, debugging: Debugging) -> Result<Endpoint, Refusal> {
     let segments: Vec<&str> = path.segments.iter().map(String::as_str).collect();
     let may_end_with_slash = matches!(segments.first(), Some(&("pods" | "runningpods" | "logs")));
     if path.is_directory && !may_end_with_slash {
-        return Err(Refusal::of(404, NOT_FOUND));
+        return Err(Refusal::new(404, NOT_FOUND));
     }
     match (segments.as_slice(), debugging) {
         (["healthz"], _) => Ok(Endpoint::Health(HealthCheck::All)),
@@ -119,8 +104,8 @@ fn endpoint(path: &Path, debugging: Debugging) -> Result<Endpoint, Refusal> {
             ["run" | "exec" | "attach" | "portForward" | "containerLogs" | "runningpods" | "logs", ..]
             | ["debug", "pprof", ..],
             Debugging::Off,
-        ) => Err(Refusal::of(405, "Debug endpoints are disabled.\n")),
-        (_, Debugging::Off) => Err(Refusal::of(404, NOT_FOUND)),
+        ) => Err(Refusal::new(405, "Debug endpoints are disabled.\n")),
+        (_, Debugging::Off) => Err(Refusal::new(404, NOT_FOUND)),
         (segments, Debugging::On { logs }) => for_debugging(segments, logs),
     }
 }
@@ -136,7 +121,7 @@ fn for_debugging(segments: &[&str], logs: bool) -> Result<Endpoint, Refusal> {
             let path = match rest {
                 [container] => container_of(namespace, pod, None, container),
                 [uid, container] => container_of(namespace, pod, Some(uid), container),
-                _ => Err(Refusal::of(404, NOT_FOUND)),
+                _ => Err(Refusal::new(404, NOT_FOUND)),
             };
             path.map(match *kind {
                 "exec" => Endpoint::Exec,
@@ -146,31 +131,19 @@ fn for_debugging(segments: &[&str], logs: bool) -> Result<Endpoint, Refusal> {
         }
         ["portForward", namespace, pod] => pod_of(namespace, pod, None).map(Endpoint::PortForward),
         ["portForward", namespace, pod, uid] => pod_of(namespace, pod, Some(uid)).map(Endpoint::PortForward),
-        ["logs", ..] if !logs => Err(Refusal::of(405, "logs endpoint is disabled.\n")),
+        ["logs", ..] if !logs => Err(Refusal::new(405, "logs endpoint is disabled.\n")),
         ["logs", below @ ..] => Ok(Endpoint::NodeLogs { path: below.join("/") }),
-        _ => Err(Refusal::of(404, NOT_FOUND)),
+        _ => Err(Refusal::new(404, NOT_FOUND)),
     }
 }
 
 fn with_method(method: &str, endpoint: Endpoint) -> Result<Endpoint, Refusal> {
-    let allowed: &[&str] = match endpoint {
-        Endpoint::Exec(_) | Endpoint::Attach(_) | Endpoint::PortForward(_) => &["GET", "POST"],
-        Endpoint::Run(_) => &["POST"],
-        Endpoint::Health(_)
-        | Endpoint::Pods
-        | Endpoint::RunningPods
-        | Endpoint::Summary
-        | Endpoint::Metrics
-        | Endpoint::MetricsOfCgroups
-        | Endpoint::MetricsOfResources
-        | Endpoint::MetricsOfProbes
-        | Endpoint::MetricsOfHealth
-        | Endpoint::ContainerLogs(_)
-        | Endpoint::NodeLogs { .. }
-        | Endpoint::Configz => &["GET"],
-    };
-    let refusal = Refusal::of(405, "405: Method Not Allowed");
-    allowed.contains(&method).then_some(endpoint).ok_or(refusal)
+    let kind = endpoint.kind();
+    if kind.takes(method) {
+        return Ok(endpoint);
+    }
+    let refusal = Refusal::new(405, "405: Method Not Allowed");
+    Err(if kind.methods().is_empty() { refusal } else { refusal.with("allow", &kind.methods().join(", ")) })
 }
 
 /// No pod has another name, so what the kubelet says of a pod that is not there is said.
@@ -180,7 +153,7 @@ fn pod_of(namespace: &str, pod: &str, uid: Option<&str>) -> Result<PodPath, Refu
         uid.len() <= UID_MAX && uid.bytes().all(inner)
     };
     if !is_label(namespace) || !is_subdomain(pod) || !uid.is_none_or(is_uid) {
-        return Err(Refusal::of(404, "pod does not exist"));
+        return Err(Refusal::new(404, "pod does not exist"));
     }
     let name = PodName { namespace: namespace.to_owned(), name: pod.to_owned() };
     Ok(PodPath { name, uid: uid.map(PodUid::new) })
@@ -194,7 +167,7 @@ fn container_of(
 ) -> Result<ContainerPath, Refusal> {
     let pod = pod_of(namespace, pod, uid)?;
     if !is_label(container) {
-        return Err(Refusal::of(404, "container does not exist"));
+        return Err(Refusal::new(404, "container does not exist"));
     }
     Ok(ContainerPath { pod, container: ContainerName::new(container) })
 }

@@ -2,21 +2,20 @@
 //!
 //! Source: `getContainerLogs` of `pkg/kubelet/server/server.go`, `ReadLogs` of `k8s.io/cri-client/pkg/logs/logs.go`.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use berth_core::{
     config::Paths,
     id::{ContainerName, PodUid},
     paths,
     server::{
-        ContainerPath,
-        log_options::{self, LogOptions, LogRun, LogStreams, Refusal},
+        ContainerPath, Refusal,
+        log_options::{self, LogOptions, LogRun, LogStreams},
         query::Query,
     },
     spec::Pod,
     status::PodStatus,
 };
-use http::StatusCode;
 use hyper::body::Bytes;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -25,11 +24,12 @@ use tower::BoxError;
 use crate::{
     causes::with_causes,
     large::Stopping,
-    logs::{Changes, LogFile, LogFileError, Progress, Select, Shown, Stream, Watch},
+    logs::{Changes, LogFile, LogFileError, Progress, Select, Shown, Stream, Watcher},
     server::{
         Response,
-        answer::{of, streamed},
-        lanes::Lane,
+        answer::{refused, streamed},
+        followers::Follower,
+        lanes::{Lane, Lanes},
     },
     view::View,
 };
@@ -40,14 +40,12 @@ const PIECE_BYTES: usize = 128 << 10;
 /// So many blocks are read at once where little of them is wanted: who has gone is noticed between two pieces.
 const PIECE_BLOCKS: usize = 64;
 
-const TEXT: &str = "text/plain; charset=utf-8";
-
 /// What logs of containers are answered from.
 #[derive(Debug)]
 pub(in crate::server) struct ContainerLogs<'a> {
     pub(in crate::server) view: &'a View,
     pub(in crate::server) paths: &'a Paths,
-    pub(in crate::server) lane: &'a Lane,
+    pub(in crate::server) lanes: &'a Lanes,
     /// The feature gate `PodLogsQuerySplitStreams`.
     pub(in crate::server) may_split: bool,
 }
@@ -73,8 +71,6 @@ impl ContainerLogs<'_> {
     fn log(&self, path: &ContainerPath, options: &LogOptions) -> Result<Log, Refusal> {
         let name = &path.pod.name;
         let is_meant = |uid: &PodUid| path.pod.uid.as_ref().is_none_or(|meant| meant == uid);
-        // From before the status is read, so that no change after it is missed.
-        let changes = self.view.changes();
         let pod = self.view.pod(name).filter(|pod| is_meant(&pod.pod.uid));
         let pod = pod.ok_or_else(|| log_options::no_pod(&name.name))?;
         let container = &path.container;
@@ -85,8 +81,16 @@ impl ContainerLogs<'_> {
         let run = log_options::run(&pod.status, container, options.which)?;
         let file = paths::container_log(self.paths, name, &pod.pod.uid, container, run.attempt);
         let shown = Shown::new(options.timestamps, options.limit);
+        let stage = if options.follow {
+            let place = self.lanes.followers.take(&pod.pod.uid, container)?;
+            let changes = self.view.changes(&pod.pod.uid).ok_or_else(|| log_options::no_pod(&name.name))?;
+            Stage::ToFollow(changes, place)
+        } else {
+            Stage::ToOpen
+        };
         Ok(Log {
-            lane: self.lane.clone(),
+            lane: self.lanes.containers.clone(),
+            watcher: self.lanes.watcher.clone(),
             root: PathBuf::from(&self.paths.pod_logs),
             path: PathBuf::from(file),
             select: Select { since: options.since, tail: options.tail },
@@ -96,7 +100,7 @@ impl ContainerLogs<'_> {
                 LogStreams::Stderr => shown.only(Stream::Stderr),
             },
             run: Run { view: self.view.clone(), pod: pod.pod, container: container.clone(), run },
-            stage: if options.follow { Stage::ToFollow(changes) } else { Stage::ToOpen },
+            stage,
         })
     }
 }
@@ -107,13 +111,10 @@ fn has(pod: &Pod, status: &PodStatus, container: &ContainerName) -> bool {
     specs.chain(statuses).any(|name| name == container)
 }
 
-fn refused(Refusal { code, text }: Refusal) -> Response {
-    of(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), TEXT, text)
-}
-
 /// A log that is given piece by piece, whenever the client takes one.
 struct Log {
     lane: Lane,
+    watcher: Watcher,
     root: PathBuf,
     path: PathBuf,
     select: Select,
@@ -126,7 +127,7 @@ enum Stage {
     /// To be read to its end.
     ToOpen,
     /// To be read until the run has ended.
-    ToFollow(watch::Receiver<()>),
+    ToFollow(watch::Receiver<()>, Follower),
     Reading(Box<Reading>),
     Over,
 }
@@ -139,7 +140,8 @@ struct Reading {
 /// What is waited for at the end of a log.
 struct Follow {
     log: Changes,
-    view: watch::Receiver<()>,
+    pod: watch::Receiver<()>,
+    _place: Follower,
 }
 
 /// The run whose log it is.
@@ -155,8 +157,6 @@ struct Run {
 enum LogError {
     #[error(transparent)]
     File(#[from] LogFileError),
-    #[error("wait for changes of the log")]
-    Wait(#[source] io::Error),
     #[error(transparent)]
     Stopping(#[from] Stopping),
 }
@@ -183,10 +183,9 @@ impl Log {
             let (file, follow) = match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Over => return Ok(None),
                 Stage::ToOpen => (self.open(false).await?.0, None),
-                Stage::ToFollow(view) => {
-                    let (file, watch) = self.open(true).await?;
-                    let log = watch.map(Watch::changes).transpose().map_err(LogError::Wait)?;
-                    (file, log.map(|log| Follow { log, view }))
+                Stage::ToFollow(pod, place) => {
+                    let (file, log) = self.open(true).await?;
+                    (file, log.map(|log| Follow { log, pod, _place: place }))
                 }
                 Stage::Reading(reading) => (reading.file, reading.follow),
             };
@@ -205,7 +204,7 @@ impl Log {
                 (Progress::More, follow) => Stage::Reading(Box::new(Reading { file, follow })),
                 (Progress::AtEnd, Some(mut follow)) if goes_on => {
                     if out.is_empty() {
-                        follow.change().await;
+                        follow.change(&self.run).await;
                     }
                     Stage::Reading(Box::new(Reading { file, follow: Some(follow) }))
                 }
@@ -217,11 +216,12 @@ impl Log {
         }
     }
 
-    async fn open(&self, is_followed: bool) -> Result<(LogFile, Option<Watch>), LogError> {
+    async fn open(&self, is_followed: bool) -> Result<(LogFile, Option<Changes>), LogError> {
         let (root, path, select) = (self.root.clone(), self.path.clone(), self.select);
+        let watcher = self.watcher.clone();
         let open = move || {
-            let watch = is_followed.then(|| Watch::begin(&root, &path)).transpose()?;
-            Ok((LogFile::open(&root, &path, select)?, watch))
+            let changes = is_followed.then(|| watcher.watch(&root, &path)).transpose()?;
+            Ok((LogFile::open(&root, &path, select)?, changes))
         };
         self.lane.run(open).await?
     }
@@ -254,19 +254,23 @@ impl Log {
             LogError::File(error) => {
                 format!("failed to read log file {:?}: {}", self.path, with_causes(error))
             }
-            LogError::Wait(_) | LogError::Stopping(_) => with_causes(error),
+            LogError::Stopping(_) => with_causes(error),
         }
     }
 }
 
 impl Follow {
     /// Comes back when there may be more to read, or the run may have ended.
-    async fn change(&mut self) {
-        let Self { log, view } = self;
+    async fn change(&mut self, run: &Run) {
+        let Self { log, pod, .. } = self;
         tokio::select! {
             () = log.next() => {}
-            // The view outlives everybody who asks it.
-            _changed = view.changed() => {}
+            changed = pod.changed() => {
+                // One that was shown no longer may be shown again since.
+                if changed.is_err() && let Some(again) = run.view.changes(&run.pod.uid) {
+                    *pod = again;
+                }
+            }
         }
     }
 }

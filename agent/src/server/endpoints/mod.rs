@@ -3,8 +3,6 @@
 mod container_logs;
 mod health;
 mod metrics;
-mod metrics_cadvisor;
-mod metrics_resource;
 mod node_logs;
 mod pods;
 mod summary;
@@ -16,7 +14,7 @@ use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 
-use self::{container_logs::ContainerLogs, node_logs::NodeLogs};
+use self::{container_logs::ContainerLogs, metrics::Own, node_logs::NodeLogs};
 use super::{
     Response, Served,
     answer::{error, json, of},
@@ -35,12 +33,18 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
         Endpoint::Run(path) => run(&served.streaming, &path, request).await,
         Endpoint::PortForward(path) => port_forward(&served.streaming, &path, request),
         Endpoint::Health(check) => health::answer(served, check, request.uri().query()),
-        Endpoint::Pods => pods::wanted(served.view.clone()).await,
-        Endpoint::RunningPods => pods::running(&served.view),
+        Endpoint::Pods => pods::wanted(served.view.clone(), &served.lanes.whole).await,
+        Endpoint::RunningPods => pods::running(served.view.clone(), &served.lanes.whole).await,
         Endpoint::Configz => of(StatusCode::OK, "application/json", served.configz.as_bytes().to_vec()),
-        Endpoint::Metrics => metrics::of_agent(served),
-        Endpoint::MetricsOfProbes => metrics::of_probes(served),
-        Endpoint::MetricsOfHealth => metrics::of_health(served),
+        Endpoint::Metrics => metrics::own(served, Own::Agent, request.headers()).await,
+        Endpoint::MetricsOfProbes => metrics::own(served, Own::Probes, request.headers()).await,
+        Endpoint::MetricsOfHealth => metrics::own(served, Own::Health, request.headers()).await,
+        Endpoint::MetricsOfCgroups => {
+            metrics::read(served, served.stats.cgroup_metrics(), request.headers()).await
+        }
+        Endpoint::MetricsOfResources => {
+            metrics::read(served, served.stats.resource_metrics(), request.headers()).await
+        }
         Endpoint::ContainerLogs(path) => {
             served.container_logs().answer(&path, request.uri().query(), Timestamp::now())
         }
@@ -49,8 +53,6 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
             served.node_logs().answer(&path, &parts).await
         }
         Endpoint::Summary => summary::answer(served, request.uri().query().unwrap_or_default()).await,
-        Endpoint::MetricsOfCgroups => metrics_cadvisor::answer(served).await,
-        Endpoint::MetricsOfResources => metrics_resource::answer(served).await,
     }
 }
 
@@ -60,7 +62,7 @@ impl Served {
         ContainerLogs {
             view: &self.view,
             paths: &config.node.paths,
-            lane: &self.logs.containers,
+            lanes: &self.lanes,
             may_split: config.log_requests.may_split_streams,
         }
     }
@@ -70,7 +72,7 @@ impl Served {
             root: NODE_LOGS.into(),
             access: self.host.config.log_requests.of_node,
             journalctl: Program { command: "journalctl".to_owned(), ..Program::default() },
-            lanes: self.logs.clone(),
+            lanes: self.lanes.clone(),
         }
     }
 }

@@ -15,7 +15,7 @@ use self::{files::Asked, opened::statat};
 use crate::{
     config::NodeLogAccess,
     program::Program,
-    server::{Response, answer::error, lanes::LogLanes},
+    server::{Response, answer::error, lanes::Lanes},
 };
 
 /// What the node's own logs are answered from.
@@ -26,7 +26,7 @@ pub(in crate::server) struct NodeLogs {
     pub(in crate::server) access: NodeLogAccess,
     /// `journalctl`, without arguments.
     pub(in crate::server) journalctl: Program,
-    pub(in crate::server) lanes: LogLanes,
+    pub(in crate::server) lanes: Lanes,
 }
 
 impl NodeLogs {

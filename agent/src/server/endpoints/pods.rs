@@ -6,31 +6,22 @@ use berth_core::{
     spec::Source,
     status::{ContainerState, ContainerStatus},
 };
-use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::{
-    Response,
-    answer::{error, json},
-};
+use super::super::{Response, answer::json, lanes::Lane};
 use crate::{
     pod_status,
     view::{PodView, View},
 };
 
-/// All pods that the node is to have, each with its status as the node knows it.
-pub(super) async fn wanted(view: View) -> Response {
-    // Many and long manifests are read for it.
-    let listing =
-        tokio::task::spawn_blocking(move || json(&list(view.pods().iter().filter_map(pod).collect())));
-    listing
-        .await
-        .unwrap_or_else(|_stopping| error(StatusCode::INTERNAL_SERVER_ERROR, "the agent is stopping"))
+/// All pods that the node is to have, each with its status as the node knows it. Many and long manifests are read for it.
+pub(super) async fn wanted(view: View, lane: &Lane) -> Response {
+    lane.answer(move || json(&list(view.pods().iter().filter_map(pod).collect()))).await
 }
 
 /// All pods of which a container runs, with the little that the runtime would know of them.
-pub(super) fn running(view: &View) -> Response {
-    json(&list(view.pods().iter().filter_map(running_pod).collect()))
+pub(super) async fn running(view: View, lane: &Lane) -> Response {
+    lane.answer(move || json(&list(view.pods().iter().filter_map(running_pod).collect()))).await
 }
 
 /// A list; without any item it has `null`, as Go writes a list that nothing was added to.

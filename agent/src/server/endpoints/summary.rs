@@ -1,22 +1,22 @@
 //! `/stats/summary`. Source: `pkg/kubelet/server/stats/handler.go`.
 
-use std::sync::Arc;
-
+use berth_core::stats::summary::Summary;
 use http::StatusCode;
 
 use super::{Response, Served, error, json};
-use crate::causes::with_causes;
+use crate::{causes::with_causes, stats::StatsError};
 
-/// Everything, or with `only_cpu_and_memory=true` processors, memory and swap alone.
-pub(super) async fn answer(served: &Arc<Served>, query: &str) -> Response {
-    match served.stats.summary(is_short(query)).await {
+/// Everything, or with `only_cpu_and_memory=true` processors, memory and swap alone. Nothing is read of what a POST sends along.
+pub(super) async fn answer(served: &Served, query: &str) -> Response {
+    let make = |read: Result<Summary, StatsError>| match read {
         Ok(summary) => json(&summary),
         Err(failure) => {
             let text = with_causes(&failure);
             tracing::warn!(error = text, "statistics cannot be read");
             error(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Error: {text}"))
         }
-    }
+    };
+    served.lanes.whole.answer_after(served.stats.summary(is_short(query)), make).await
 }
 
 /// Whether the query asks for it, once and in these words.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use berth_core::server::Kind;
 use rcgen::{DnType, ExtendedKeyUsagePurpose};
 
 use super::{
@@ -10,49 +11,17 @@ use super::{
     world::{Decides, Settings, World},
 };
 
-/// Method and path of everything that there is.
-const ROUTES: [(&str, &str); 24] = [
-    ("GET", "/healthz"),
-    ("GET", "/healthz/ping"),
-    ("GET", "/healthz/log"),
-    ("GET", "/healthz/syncloop"),
-    ("GET", "/pods"),
-    ("GET", "/runningpods/"),
-    ("GET", "/stats/summary"),
-    ("GET", "/metrics"),
-    ("GET", "/metrics/cadvisor"),
-    ("GET", "/metrics/resource"),
-    ("GET", "/metrics/probes"),
-    ("GET", "/metrics/slis"),
-    ("GET", "/containerLogs/ns/p/c"),
-    ("GET", "/exec/ns/p/c"),
-    ("POST", "/exec/ns/p/c"),
-    ("POST", "/exec/ns/p/u/c"),
-    ("GET", "/attach/ns/p/c"),
-    ("POST", "/attach/ns/p/c"),
-    ("POST", "/run/ns/p/c"),
-    ("GET", "/portForward/ns/p"),
-    ("POST", "/portForward/ns/p"),
-    ("GET", "/logs/"),
-    ("GET", "/logs/syslog"),
-    ("GET", "/configz"),
-];
-
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n";
-
-fn is_stream(path: &str) -> bool {
-    ["/exec", "/attach", "/portForward"].iter().any(|start| path.starts_with(start))
-}
 
 #[tokio::test]
 async fn whoever_may_is_answered_and_has_streams() {
     let world = World::start(Settings::default()).await;
     let admin = world.authority.client("admin");
-    for (method, path) in ROUTES {
+    for (kind, method, path) in Kind::all_examples() {
         assert_eq!(world.ask(Some(&admin), method, path, "").await.status, 200, "{method} {path}");
         let by_token = world.ask(None, method, path, "Authorization: Bearer good-admin\r\n").await;
         assert_eq!(by_token.status, 200, "{method} {path}");
-        let expected = if is_stream(path) { 101 } else { 500 };
+        let expected = if kind.is_stream() { 101 } else { 500 };
         assert_eq!(world.ask(Some(&admin), method, path, UPGRADE).await.status, expected, "{method} {path}");
     }
 }
@@ -86,7 +55,7 @@ fn outsiders(world: &World) -> Vec<(&'static str, Option<Identity>, &'static str
 async fn nobody_else_is_let_in_anywhere() {
     let world = World::start(Settings::default()).await;
     for (who, identity, headers, expected) in outsiders(&world) {
-        for (method, path) in ROUTES {
+        for (_, method, path) in Kind::all_examples() {
             for upgrade in ["", UPGRADE] {
                 let heard = world.ask(identity.as_ref(), method, path, &format!("{headers}{upgrade}")).await;
                 assert_eq!(heard.status, expected, "{who}: {method} {path} {upgrade}");
@@ -101,7 +70,7 @@ async fn nobody_is_let_in_by_another_spelling() {
     let world = World::start(Settings::default()).await;
     let (admin, reader) = (world.authority.client("admin"), world.authority.client("reader"));
     assert_eq!(world.status(Some(&reader), "/metrics").await, 200);
-    for (method, path) in ROUTES {
+    for (_, method, path) in Kind::all_examples() {
         for spelled in [
             format!("/{path}"),
             format!("/metrics/..{path}"),
@@ -134,7 +103,7 @@ async fn while_nobody_can_be_asked_nobody_is_let_in() {
             assert_eq!(world.status_of_token("good-admin", "/pods").await, 200);
             assert_eq!(world.status(Some(&admin), "/pods").await, 200);
             world.api.state().fails_with = Some(code);
-            for (method, path) in ROUTES.into_iter().step_by(5) {
+            for (_, method, path) in Kind::all_examples().step_by(5) {
                 for upgrade in ["", UPGRADE] {
                     let token = format!("Authorization: Bearer good-admin\r\n{upgrade}");
                     assert_eq!(world.ask(None, method, path, &token).await.status, 401, "{code} {path}");
@@ -206,8 +175,11 @@ async fn refusals_are_said_as_the_kubelet_says_them() {
         let heard = world.ask(Some(&admin), "GET", path, "").await;
         assert_eq!((heard.status, heard.body.as_str()), (status, body));
     }
-    let heard = world.ask(Some(&admin), "DELETE", "/pods", "").await;
-    assert_eq!((heard.status, heard.body.as_str()), (405, "405: Method Not Allowed"));
+    for (path, allow) in [("/pods", "GET"), ("/stats/summary", "GET, POST")] {
+        let heard = world.ask(Some(&admin), "DELETE", path, "").await;
+        assert_eq!((heard.status, heard.body.as_str()), (405, "405: Method Not Allowed"));
+        assert!(heard.head.contains(&format!("allow: {allow}\r\n")), "{}", heard.head);
+    }
 }
 
 #[tokio::test]

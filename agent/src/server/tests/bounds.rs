@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_core::server::Places;
+use berth_core::server::{Kind, Places};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -54,7 +54,7 @@ async fn cve_2020_8551_what_is_too_large_is_not_read() {
 
 #[tokio::test]
 async fn a_stream_has_its_connection_and_nothing_ends_it() {
-    let places = Places { all: 3, not_admitted: 2 };
+    let places = Places { all: 3, not_admitted: 2, known: 0 };
     let world = World::start(Settings { places, ..Settings::default() }).await;
     let admin = world.authority.client("admin");
     let mut stream = world.connect(Some(&admin)).await;
@@ -74,7 +74,7 @@ async fn a_stream_has_its_connection_and_nothing_ends_it() {
 
 #[tokio::test]
 async fn connections_that_are_not_let_in_keep_nobody_out() {
-    let places = Places { all: 8, not_admitted: 4 };
+    let places = Places { all: 8, not_admitted: 4, known: 0 };
     let world = World::start(Settings { places, ..Settings::default() }).await;
     let admin = world.authority.client("admin");
     let mut kept = world.connect(Some(&admin)).await;
@@ -222,6 +222,25 @@ async fn cve_2019_11248_the_read_only_port_shows_health_pods_and_numbers() {
             let is_wanted =
                 heard.status == status || (status == 200 && !upgrade.is_empty() && heard.status == 500);
             assert!(is_wanted, "{method} {path} {upgrade}: {heard:?}");
+        }
+    }
+    for (kind, method, path) in Kind::all_examples() {
+        for upgrade in ["", UPGRADE] {
+            let mut stream = TcpStream::connect(world.address).await.unwrap();
+            let heard = ask(&mut stream, &request(method, path, upgrade)).await.unwrap();
+            assert_ne!(heard.status, 101, "{method} {path}");
+            let is_shown = matches!(
+                kind,
+                Kind::Health
+                    | Kind::Pods
+                    | Kind::Summary
+                    | Kind::Metrics
+                    | Kind::MetricsOfCgroups
+                    | Kind::MetricsOfResources
+                    | Kind::MetricsOfProbes
+                    | Kind::MetricsOfHealth
+            );
+            assert!(is_shown || matches!(heard.status, 404 | 405), "{method} {path}: {heard:?}");
         }
     }
     let mut stream = TcpStream::connect(world.address).await.unwrap();

@@ -11,9 +11,11 @@ use tokio_rustls::{
     TlsConnector,
     client::TlsStream,
     rustls::{
-        ClientConfig, RootCertStore, SupportedProtocolVersion,
+        ClientConfig, RootCertStore, SignatureScheme, SupportedProtocolVersion,
+        client::ResolvesClientCert,
         crypto::{CryptoProvider, ring},
         pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+        sign::CertifiedKey,
         version::{TLS12, TLS13},
     },
 };
@@ -34,11 +36,27 @@ pub(super) struct Speaks {
     pub(super) versions: &'static [&'static SupportedProtocolVersion],
     pub(super) alpn: &'static [&'static [u8]],
     pub(super) provider: CryptoProvider,
+    /// Shows its certificate without a look at whether the key is that of it.
+    pub(super) is_forged: bool,
+}
+
+/// A certificate and a key, which need not be its own.
+#[derive(Debug)]
+struct Forged(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Forged {
+    fn resolve(&self, _authorities: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 impl Default for Speaks {
     fn default() -> Self {
-        Self { versions: BOTH, alpn: &[], provider: ring::default_provider() }
+        Self { versions: BOTH, alpn: &[], provider: ring::default_provider(), is_forged: false }
     }
 }
 
@@ -56,6 +74,11 @@ pub(super) async fn connect(
     let builder = ClientConfig::builder_with_provider(Arc::new(speaks.provider));
     let builder = builder.with_protocol_versions(speaks.versions).unwrap().with_root_certificates(roots);
     let mut config = match identity {
+        Some(identity) if speaks.is_forged => {
+            let key = ring::sign::any_supported_type(&identity.key).unwrap();
+            let shown = CertifiedKey::new(identity.chain.clone(), key);
+            builder.with_client_cert_resolver(Arc::new(Forged(Arc::new(shown))))
+        }
         Some(identity) => {
             builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key()).unwrap()
         }
@@ -83,10 +106,14 @@ where
     // It may have been refused before all of it was sent.
     drop(stream.write_all(request).await);
     drop(stream.flush().await);
-    read(stream).await
+    read_answer(stream, request.starts_with(b"HEAD ")).await
 }
 
 pub(super) async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> Option<Answer> {
+    read_answer(stream, false).await
+}
+
+async fn read_answer<S: AsyncRead + Unpin>(stream: &mut S, has_no_body: bool) -> Option<Answer> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -99,6 +126,7 @@ pub(super) async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> Option<Answer>
     };
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length = length.filter(|_| !has_no_body);
     let length = end + length.map_or(0, |length| length.parse::<usize>().unwrap());
     while bytes.len() < length {
         let count = timeout(LONG, stream.read_buf(&mut bytes)).await.expect("a body").ok()?;

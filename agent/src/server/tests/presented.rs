@@ -3,8 +3,9 @@
 use tokio_rustls::rustls::{CipherSuite, NamedGroup, ProtocolVersion, crypto::ring};
 
 use super::{
+    super::client_ca::ClientCa,
     client::{BOTH, ONLY_1_2, Speaks, ask, connect, request},
-    pki::Authority,
+    pki::{Authority, Identity},
     world::{Settings, World, certificate},
 };
 use crate::config::{TlsSettings, TlsVersion};
@@ -59,5 +60,55 @@ async fn tls_is_spoken_as_the_settings_say() {
             let other = Speaks { versions, provider, ..Speaks::default() };
             connect(world.address, &world.of_server, None, other).await.unwrap_err();
         }
+    }
+}
+
+#[tokio::test]
+async fn other_authorities_need_no_restart_and_count_on_connections_that_there_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.crt");
+    let (first, second) = (Authority::new(), Authority::new());
+    std::fs::write(&file, &first.pem).unwrap();
+    let (mut client_ca, following) = ClientCa::of_always(&file);
+    tokio::spawn(following);
+    client_ca.changed().await;
+    let world = World::start(Settings { client_ca: Some(client_ca.clone()), ..Settings::default() }).await;
+    let (of_first, of_second) = (first.client("admin"), second.client("admin"));
+    let mut before = world.connect(Some(&of_first)).await;
+    assert_eq!(ask(&mut before, &request("GET", "/pods", "")).await.unwrap().status, 200);
+    assert_eq!(world.status(Some(&of_second), "/pods").await, 401);
+    // As those do that change it under others who read it.
+    let next = directory.path().join("next");
+    std::fs::write(&next, &second.pem).unwrap();
+    std::fs::rename(&next, &file).unwrap();
+    client_ca.changed().await;
+    assert_eq!(world.status(Some(&of_second), "/pods").await, 200);
+    assert_eq!(world.status(Some(&of_first), "/pods").await, 401);
+    assert_eq!(ask(&mut before, &request("GET", "/pods", "")).await.unwrap().status, 401);
+}
+
+/// Whoever has seen a certificate is nobody yet: its key is asked for, by both versions of TLS.
+#[tokio::test]
+async fn a_certificate_without_its_key_lets_nobody_in() {
+    let world = World::start(Settings::default()).await;
+    let (admin, other) = (world.authority.client("admin"), world.authority.client("other"));
+    let forged = Identity { chain: admin.chain, key: other.key };
+    for versions in [ONLY_1_2, BOTH] {
+        let speaks = Speaks { versions, is_forged: true, ..Speaks::default() };
+        // In TLS 1.3 a client has done its part before it hears of that.
+        let Ok(mut stream) = connect(world.address, &world.of_server, Some(&forged), speaks).await else {
+            continue;
+        };
+        assert_eq!(ask(&mut stream, &request("GET", "/pods", "")).await, None);
+    }
+    let own = world.authority.client("admin");
+    for versions in [ONLY_1_2, BOTH] {
+        let speaks = Speaks { versions, is_forged: true, ..Speaks::default() };
+        let mut stream = connect(world.address, &world.of_server, Some(&own), speaks).await.unwrap();
+        assert_eq!(
+            ask(&mut stream, &request("GET", "/pods", "")).await.unwrap().status,
+            200,
+            "such a client can"
+        );
     }
 }

@@ -2,11 +2,12 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use berth_core::server::{Debugging, Endpoint, Places, ServerType};
+use berth_core::server::{Debugging, Endpoint, Places};
+use futures::{StreamExt as _, stream};
 use http::{HeaderValue, Request, StatusCode, header};
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, runtime::Handle, sync::watch};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener, runtime::Handle, sync::watch, time::timeout};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{crypto::ring, sign::CertifiedKey},
@@ -15,19 +16,19 @@ use tokio_rustls::{
 use super::{
     super::{
         Requests, Response,
-        answer::text,
+        answer::{of, streamed, text},
         authenticate::{Authenticator, Tokens},
         authorize::{Access, Authorizer, Kept},
         client_ca::ClientCa,
-        connection::{PLACES, Port, Times},
+        connection::{PLACES, Times},
         connections::Connections,
-        dispatch::{Answers, Gate, Refusals},
+        dispatch::{Answers, Gate},
         listen,
         review::Reviewer,
-        tls,
+        thread, tls,
     },
     api::Api,
-    client::{Answer, Speaks, Stream, ask, connect, request},
+    client::{Answer, LONG, Speaks, Stream, ask, connect, request},
     pki::{Authority, Identity},
 };
 use crate::config::{TlsSettings, TlsVersion};
@@ -55,6 +56,8 @@ pub(super) struct Settings {
     pub(super) keep: Duration,
     pub(super) times: Times,
     pub(super) places: Places,
+    /// Authorities of clients, in place of the world's own.
+    pub(super) client_ca: Option<ClientCa>,
 }
 
 impl Default for Settings {
@@ -64,8 +67,16 @@ impl Default for Settings {
             anonymous: false,
             decides: Decides::Webhook,
             keep: NEVER,
-            times: Times { handshake: NEVER, first: NEVER, idle: NEVER, end: NEVER },
+            times: Times {
+                handshake: NEVER,
+                first: NEVER,
+                idle: NEVER,
+                end: NEVER,
+                taken: NEVER,
+                streamed: NEVER,
+            },
             places: PLACES,
+            client_ca: None,
         }
     }
 }
@@ -79,6 +90,8 @@ pub(super) struct World {
     /// Of the server.
     pub(super) of_server: Authority,
     pub(super) presented: watch::Sender<Option<Arc<CertifiedKey>>>,
+    /// How many answers are being made or taken that have no end of their own.
+    pub(super) endless: watch::Receiver<usize>,
 }
 
 impl World {
@@ -93,22 +106,22 @@ impl World {
             Authorizer::Webhook(Access { reviewer, node: "node-1".into(), allowed, denied, kept })
         };
         let authenticator = Authenticator {
-            client_ca: Some(ClientCa::fixed(&authority.pem)),
+            client_ca: Some(settings.client_ca.unwrap_or_else(|| ClientCa::fixed(&authority.pem))),
             tokens: Some(Tokens::new(reviewer(), settings.keep).unwrap()),
             anonymous: settings.anonymous,
         };
+        let (echo, requests) = (Echo::default(), Requests::new().unwrap());
+        let endless = echo.endless.subscribe();
         let is_read_only = settings.decides == Decides::ReadOnly;
-        let gate = (!is_read_only).then_some(Gate { authenticator, authorizer });
-        let port = Arc::new(Port {
-            answers: Echo,
-            gate,
-            debugging: if is_read_only { Debugging::Off } else { Debugging::On { logs: true } },
-            server_type: ServerType::ReadWrite,
-            requests: Requests::new().unwrap(),
-            refusals: Refusals::default(),
-            times: settings.times,
-            connections: Connections::new(settings.places),
-        });
+        let port = if is_read_only {
+            thread::read_only_port(echo, requests)
+        } else {
+            let gate = Gate { authenticator, authorizer };
+            let mut port = thread::main_port(echo, gate, Debugging::On { logs: true }, requests);
+            let fresh = Arc::get_mut(&mut port).unwrap();
+            (fresh.times, fresh.connections) = (settings.times, Connections::new(settings.places));
+            port
+        };
         let (presented, presenting) = watch::channel(Some(certificate(&of_server)));
         let config = tls::config(&settings.tls, presenting, true).unwrap();
         let acceptor = (!is_read_only).then(|| TlsAcceptor::from(Arc::new(config)));
@@ -117,7 +130,7 @@ impl World {
         tokio::spawn(async move {
             listen::accept(&listener, &mut |stream, peer| port.take(stream, peer, acceptor.clone())).await;
         });
-        Self { address, api, authority, of_server, presented }
+        Self { address, api, authority, of_server, presented, endless }
     }
 
     pub(super) async fn connect(&self, identity: Option<&Identity>) -> Stream {
@@ -136,6 +149,12 @@ impl World {
         ask(&mut stream, &request(method, path, headers)).await.expect("an answer")
     }
 
+    /// Waits until so many answers without an end are under way.
+    pub(super) async fn has_endless(&self, count: usize) {
+        let mut endless = self.endless.clone();
+        timeout(LONG, endless.wait_for(|now| *now == count)).await.expect("answers").unwrap();
+    }
+
     pub(super) async fn status(&self, identity: Option<&Identity>, path: &str) -> u16 {
         self.ask(identity, "GET", path, "").await.status
     }
@@ -151,12 +170,52 @@ pub(super) fn certificate(of: &Authority) -> Arc<CertifiedKey> {
     Arc::new(CertifiedKey::from_der(chain, key, &ring::default_provider()).unwrap())
 }
 
-/// Says what was asked; a stream says back what it is told.
-pub(super) struct Echo;
+/// Says what was asked; a stream says back what it is told. The query may ask for `never`, an answer that is never made, for `waits`, one
+/// that waits for its second piece, and for so many `bytes`.
+#[derive(Default)]
+pub(super) struct Echo {
+    endless: watch::Sender<usize>,
+}
+
+/// An answer that has no end of its own.
+struct Endless(watch::Sender<usize>);
+
+impl Endless {
+    fn new(endless: &watch::Sender<usize>) -> Self {
+        endless.send_modify(|count| *count += 1);
+        Self(endless.clone())
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
 
 impl Answers for Echo {
     async fn answer(&self, endpoint: Endpoint, mut request: Request<Incoming>) -> Response {
         assert!(!request.headers().contains_key(header::AUTHORIZATION), "nobody is to know it");
+        match request.uri().query().unwrap_or_default().split_once('=') {
+            Some(("never", _)) => {
+                let _endless = Endless::new(&self.endless);
+                return std::future::pending().await;
+            }
+            Some(("waits", _)) => {
+                let endless = Endless::new(&self.endless);
+                let pieces = stream::once(async { Ok(Bytes::from_static(b"first")) });
+                let forever = stream::once(async move {
+                    let _endless = endless;
+                    std::future::pending().await
+                });
+                return streamed("text/plain", pieces.chain(forever));
+            }
+            Some(("bytes", count)) => {
+                let bytes = Counted(vec![b'x'; count.parse().unwrap()], Endless::new(&self.endless));
+                return of(StatusCode::OK, "text/plain", Bytes::from_owner(bytes));
+            }
+            _ => {}
+        }
         if !request.headers().contains_key(header::UPGRADE) {
             return text(StatusCode::OK, &format!("{endpoint:?}"));
         }
@@ -172,5 +231,14 @@ impl Answers for Echo {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
+    }
+}
+
+/// Bytes that are counted for as long as they are in memory.
+struct Counted(Vec<u8>, #[expect(dead_code, reason = "it counts by being there")] Endless);
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
+use berth_core::server::Kind;
 use berth_integration::agent::Settings;
 use berth_integration::authority::{Authority, Use};
 use berth_integration::files;
@@ -205,8 +206,15 @@ fn others(alone: &Alone) -> Result<()> {
         ("a server", Some(&server)),
     ] {
         let client = Client::new(alone.at, ca, own)?;
-        for path in ["/pods".to_owned(), "/healthz".to_owned(), alone.exec("web", &["true"], "")] {
-            same(&format!("{path} as {who}"), client.get(&path)?.status, 401)?;
+        same(&format!("a command as {who}"), client.get(&alone.exec("web", &["true"], ""))?.status, 401)?;
+        for (kind, method, path) in Kind::all_examples() {
+            // Go's server says where else to ask before it asks who asks.
+            let refused = if is_of_kubelet() && path == "/runningpods" { 301 } else { 401 };
+            same(&format!("{method} {path} as {who}"), client.request(method, path)?.status, refused)?;
+            if kind.is_stream() {
+                let upgrade = client.upgrade(method, path, &[("Upgrade", "SPDY/3.1")])?.0;
+                same(&format!("{method} {path} as {who}, upgraded"), upgrade.status, 401)?;
+            }
         }
     }
     // Nor is a server trusted that is of another authority.

@@ -10,7 +10,7 @@ fn now() -> Timestamp {
 }
 
 fn parsed(query: &str) -> Result<LogOptions, (u16, String)> {
-    LogOptions::parse(&Query::parse(query), now()).map_err(|refusal| (refusal.code, refusal.text))
+    LogOptions::parse(&Query::parse(query), now()).map_err(|refusal| (refusal.status, refusal.text))
 }
 
 fn plain() -> LogOptions {
@@ -98,7 +98,7 @@ fn one_stream_alone_needs_its_gate() {
     );
     let refused = stdout.check_streams(false).unwrap_err();
     let text = "unable to return the given log stream: \"Stdout\". Please enable PodLogsQuerySplitStreams feature gate in kubelet";
-    assert_eq!((refused.code, refused.text.as_str()), (400, text));
+    assert_eq!((refused.status, refused.text.as_str()), (400, text));
 }
 
 fn id(attempt: Attempt) -> ContainerId {
@@ -195,7 +195,7 @@ fn the_run_is_chosen_as_the_kubelet_chooses_it() {
         let chosen = run(&status, &ContainerName::new("web"), which);
         let expected = expected
             .map(|attempt| LogRun { id: id(attempt), attempt })
-            .map_err(|text| Refusal { code: 400, text });
+            .map_err(|text| Refusal::new(400, text));
         assert_eq!(chosen, expected, "{which:?} of {:?}", status.containers);
     }
     let unknown = run(&pod(running(), None, None, 0), &ContainerName::new("other"), Current).unwrap_err();
@@ -219,9 +219,9 @@ fn a_run_goes_on_until_its_status_says_otherwise() {
 
 #[test]
 fn what_is_not_there_is_named() {
-    assert_eq!(no_pod("a\"b"), refusal(404, "pod \"a\\\"b\" does not exist"));
+    assert_eq!(no_pod("a\"b"), Refusal::new(404, "pod \"a\\\"b\" does not exist"));
     assert_eq!(
         no_container(&ContainerName::new("c"), "p"),
-        refusal(404, "container \"c\" not found in pod \"p\"")
+        Refusal::new(404, "container \"c\" not found in pod \"p\"")
     );
 }

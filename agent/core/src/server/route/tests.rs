@@ -1,4 +1,4 @@
-use super::*;
+use super::{super::Kind, *};
 
 const ON: Debugging = Debugging::On { logs: true };
 
@@ -63,27 +63,67 @@ fn a_path_means_one_endpoint_and_asks_for_its_subresources() {
     }
 }
 
+/// The rows above are written for what they expect; what is asked of every endpoint is asked of these.
+#[test]
+fn every_example_is_answered_by_its_endpoint_and_every_endpoint_is_in_the_table() {
+    for (kind, method, path) in Kind::all_examples() {
+        let found = route(method, path, ON).target.map(|endpoint| endpoint.kind());
+        assert_eq!(found, Ok(kind), "{method} {path}");
+    }
+    for kind in Kind::ALL {
+        assert!(routes().iter().any(|(.., endpoint)| endpoint.kind() == *kind), "{kind:?}");
+        assert!(!kind.examples().is_empty());
+    }
+}
+
 #[test]
 fn another_method_is_refused_and_asks_for_the_same() {
     for (_, path, subresources, endpoint) in routes() {
+        let kind = endpoint.kind();
         for (method, verb) in [
+            ("GET", "get"),
+            ("POST", "create"),
             ("PUT", "update"),
             ("PATCH", "patch"),
             ("DELETE", "delete"),
             ("HEAD", ""),
+            ("OPTIONS", ""),
             ("CONNECT", ""),
             ("get", ""),
         ] {
             let route = route(method, path, ON);
             assert_eq!((route.verb, route.subresources), (verb, subresources), "{method} {path}");
-            assert_eq!(route.target.map_err(|refusal| refusal.status), Err(405), "{method} {path}");
+            if kind.takes(method) {
+                assert_eq!(route.target, Ok(endpoint.clone()), "{method} {path}");
+                continue;
+            }
+            let refusal = route.target.unwrap_err();
+            assert_eq!((refusal.status, refusal.text.as_str()), (405, "405: Method Not Allowed"));
+            let allow = kind.methods().join(", ");
+            let expected = if allow.is_empty() { vec![] } else { vec![("allow", allow)] };
+            assert_eq!(refusal.headers, expected, "{method} {path}");
         }
-        let takes_post = matches!(
-            endpoint,
-            Endpoint::Exec(_) | Endpoint::Attach(_) | Endpoint::PortForward(_) | Endpoint::Run(_)
-        );
-        assert_eq!(status("POST", path, ON), (!takes_post).then_some(405), "{path}");
-        assert_eq!(status("GET", path, ON), matches!(endpoint, Endpoint::Run(_)).then_some(405), "{path}");
+    }
+}
+
+#[test]
+fn methods_are_those_of_the_kubelet() {
+    for (path, taken, refused) in [
+        ("/healthz", &["GET", "HEAD", "POST", "PUT"][..], &["CONNECT"][..]),
+        ("/metrics", &["GET", "HEAD", "POST"], &["CONNECT"]),
+        ("/configz", &["GET", "HEAD", "POST"], &["CONNECT"]),
+        ("/stats/summary", &["GET", "POST"], &["HEAD", "PUT"]),
+        ("/pods", &["GET"], &["HEAD", "POST"]),
+        ("/logs/x", &["GET"], &["HEAD", "POST"]),
+        ("/exec/ns/p/c", &["GET", "POST"], &["HEAD", "PUT"]),
+        ("/run/ns/p/c", &["POST"], &["GET", "HEAD"]),
+    ] {
+        for method in taken {
+            assert_eq!(status(method, path, ON), None, "{method} {path}");
+        }
+        for method in refused {
+            assert_eq!(status(method, path, ON), Some(405), "{method} {path}");
+        }
     }
 }
 
@@ -117,6 +157,8 @@ fn what_is_not_there_is_not_found() {
         "/debug/pprof/",
         "/debug/flags/v",
         "/checkpoint/ns/p.1/c",
+        "/statusz",
+        "/flagz",
         "/spec/",
         "/cri/x",
     ] {
@@ -166,14 +208,14 @@ fn cve_2025_0426_the_read_only_port_has_nothing_for_debugging() {
             | Endpoint::MetricsOfResources
             | Endpoint::MetricsOfProbes
             | Endpoint::MetricsOfHealth => None,
-            Endpoint::Configz => Some(Refusal::of(404, NOT_FOUND)),
+            Endpoint::Configz => Some(Refusal::new(404, NOT_FOUND)),
             Endpoint::RunningPods
             | Endpoint::ContainerLogs(_)
             | Endpoint::Exec(_)
             | Endpoint::Attach(_)
             | Endpoint::Run(_)
             | Endpoint::PortForward(_)
-            | Endpoint::NodeLogs { .. } => Some(Refusal::of(405, "Debug endpoints are disabled.\n")),
+            | Endpoint::NodeLogs { .. } => Some(Refusal::new(405, "Debug endpoints are disabled.\n")),
         };
         assert_eq!(refused, expected, "{path}");
     }
@@ -189,7 +231,7 @@ fn logs_of_the_node_can_be_off_alone() {
     for path in ["/logs", "/logs/", "/logs/a"] {
         let route = route("GET", path, off);
         assert_eq!(route.subresources, ["log"]);
-        assert_eq!(route.target, Err(Refusal::of(405, "logs endpoint is disabled.\n")), "{path}");
+        assert_eq!(route.target, Err(Refusal::new(405, "logs endpoint is disabled.\n")), "{path}");
     }
     assert_eq!(route("GET", "/configz", off).target, Ok(Endpoint::Configz));
 }

@@ -3,10 +3,9 @@
 //!
 //! Source: `pkg/kubelet/server/server.go`.
 
-mod refusal;
 mod target;
 mod upgrade;
 
-pub use refusal::Refusal;
+pub use super::Refusal;
 pub use target::{Asked, container_id, has_sandbox, meant_pod};
 pub use upgrade::{Upgrade, UpgradeRequest};

@@ -13,10 +13,12 @@ use berth_core::{
     status::{ContainerState, ContainerStatus, Phase, Terminated},
 };
 use flate2::{Compression, write::GzEncoder};
+use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 
 use super::*;
+use crate::view::PodView;
 
 fn time(second: u32) -> Timestamp {
     format!("2026-11-21T07:00:{second:02}Z").parse().unwrap()
@@ -27,7 +29,7 @@ struct Node {
     root: TempDir,
     view: View,
     paths: Paths,
-    lane: Lane,
+    lanes: Lanes,
     may_split: bool,
 }
 
@@ -37,7 +39,8 @@ impl Node {
         let pod_logs = root.path().join("pods").to_str().unwrap().to_owned();
         let [root_of, container_logs, run, seccomp] = [(); 4].map(|()| String::new());
         let paths = Paths { root: root_of, pod_logs, container_logs, run, seccomp };
-        let node = Self { root, view: View::default(), paths, lane: Lane::new(2), may_split: false };
+        let lanes = Lanes { containers: Lane::new(2), ..Lanes::default() };
+        let node = Self { root, view: View::default(), paths, lanes, may_split: false };
         fs::create_dir_all(node.log(0).parent().unwrap()).unwrap();
         node
     }
@@ -107,6 +110,18 @@ impl Node {
         });
     }
 
+    /// A pod of which nobody follows anything is published, and is gone.
+    fn show_other(&self) {
+        let Self { view, .. } = self;
+        let mut shown = view.pod(&name()).unwrap();
+        let status = Arc::make_mut(&mut shown.status);
+        status.uid = PodUid::new("2-b");
+        let uid = status.uid.clone();
+        let PodView { pod, status, .. } = shown;
+        view.publish(Published { pod, status, sandbox: None, remains: Remains::Something });
+        view.remove(&uid);
+    }
+
     fn runs(&self) {
         self.show(ContainerState::Running { started_at: time(0) }, None, 0);
     }
@@ -121,8 +136,8 @@ impl Node {
             pod: PodPath { name: pod_name, uid: None },
             container: ContainerName::new(container),
         };
-        let Self { view, paths, lane, may_split, .. } = self;
-        ContainerLogs { view, paths, lane, may_split: *may_split }.answer(&path, Some(query), time(50))
+        let Self { view, paths, lanes, may_split, .. } = self;
+        ContainerLogs { view, paths, lanes, may_split: *may_split }.answer(&path, Some(query), time(50))
     }
 
     fn ask(&self, query: &str) -> Response {
@@ -398,7 +413,7 @@ async fn a_client_that_reads_nothing_or_goes_holds_nothing() {
     node.runs();
     node.write(0, &format!("2026-11-21T07:00:01.000000000Z stdout F {}\n", "x".repeat(1000)).repeat(2000));
     let asked: Vec<_> = (0..20).map(|_| node.ask("follow=true")).collect();
-    assert_eq!(node.lane.free(), 2);
+    assert_eq!(node.lanes.containers.free(), 2);
     let mut slow = Vec::new();
     for mut response in asked {
         let first = piece(&mut response).await.unwrap();
@@ -406,8 +421,36 @@ async fn a_client_that_reads_nothing_or_goes_holds_nothing() {
         assert!(first.len() < 2 * PIECE_BYTES, "{}", first.len());
         slow.push(response);
     }
-    assert_eq!(node.lane.free(), 2);
+    assert_eq!(node.lanes.containers.free(), 2);
     drop(slow);
     node.has_ended();
     assert_eq!(node.text("follow=true").await.len(), 2000 * 1001);
+}
+
+#[tokio::test]
+async fn followers_have_places_share_an_inotify_and_hear_of_their_own_pod() {
+    let node = Node::new();
+    node.runs();
+    node.say(0..1);
+    let mut following: Vec<_> = (0..64).map(|_| node.ask("follow=true")).collect();
+    let (code, text) = whole(node.ask("follow=true")).await;
+    assert!(code == 429 && text.starts_with("the container has 64 followers"), "{code} {text}");
+    assert_eq!(node.text("").await, "0\n", "who does not follow needs no place");
+    for response in &mut following {
+        expect(response, "0\n").await;
+        assert!(piece(response).now_or_never().is_none());
+    }
+    assert_eq!(node.lanes.watcher.directories(), 1);
+    // What another pod is wakes nobody.
+    let mut changes = node.view.changes(&uid()).unwrap();
+    node.show_other();
+    assert!(!changes.has_changed().unwrap());
+    node.runs();
+    assert!(changes.has_changed().unwrap());
+    changes.mark_unchanged();
+    following.pop();
+    let mut last = node.ask("follow=true");
+    expect(&mut last, "0\n").await;
+    drop((following, last));
+    assert_eq!(node.lanes.watcher.directories(), 0);
 }

@@ -2,7 +2,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
-use berth_core::server::file_server::{Listed, Part, SNIFFED, content_type, listing, relative};
+use berth_core::server::file_server::{Part, SNIFFED, content_type, listing, relative};
 use futures::Stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use hyper::body::Bytes;
@@ -18,6 +18,7 @@ use crate::{
     server::{
         Response,
         answer::{empty, error, of, streamed},
+        held::Kept,
         lanes::Lane,
     },
 };
@@ -86,7 +87,7 @@ impl Asked {
 
 /// What is answered, as far as it is known without sending it.
 enum Prepared {
-    Names(Vec<Listed>, Option<Timestamp>),
+    Names(String, Option<Timestamp>),
     File { opened: Opened, kind: &'static str },
     Elsewhere(String),
 }
@@ -99,10 +100,10 @@ impl NodeLogs {
             return asked.redirected("./");
         }
         let (root, wanted) = (self.root.clone(), asked.clone());
-        let prepared = match self.lanes.node.run(move || prepare(&root, &wanted)).await {
+        let (prepared, place) = match self.lanes.node.run_in_place(move || prepare(&root, &wanted)).await {
             Err(stopping) => return error(StatusCode::SERVICE_UNAVAILABLE, &stopping.to_string()),
-            Ok(Err(failure)) => return failed(&failure),
-            Ok(Ok(prepared)) => prepared,
+            Ok((Err(failure), _)) => return failed(&failure),
+            Ok((Ok(prepared), place)) => (prepared, place),
         };
         let (mut response, modified) = match prepared {
             Prepared::Elsewhere(to) => return asked.redirected(&to),
@@ -111,8 +112,10 @@ impl NodeLogs {
             {
                 (not_modified(), modified)
             }
-            Prepared::Names(names, modified) => {
-                (of(StatusCode::OK, "text/html; charset=utf-8", listing(names)), modified)
+            Prepared::Names(page, modified) => {
+                let mut response = of(StatusCode::OK, "text/html; charset=utf-8", page);
+                Kept::put(&mut response, place);
+                (response, modified)
             }
             Prepared::File { opened, kind } => {
                 let modified = opened.modified;
@@ -138,7 +141,9 @@ fn prepare(root: &Path, asked: &Asked) -> io::Result<Prepared> {
         }
         Found::Directory { names, modified } => match found(root, &format!("{path}/{INDEX}")) {
             Ok(Found::File(index)) => (index, INDEX),
-            Ok(Found::Directory { .. }) | Err(_) => return Ok(Prepared::Names(listed(names)?, modified)),
+            Ok(Found::Directory { .. }) | Err(_) => {
+                return Ok(Prepared::Names(listing(listed(names)?), modified));
+            }
         },
         Found::File(_) if asked.ends_in_slash && !asked.is_query => {
             return Ok(Prepared::Elsewhere(format!("../{}", relative(asked.name()))));

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     program::{Printed, Program},
-    server::{Response, answer::streamed, lanes::LogLanes},
+    server::{Response, answer::streamed, lanes::Lanes},
 };
 
 /// How long journalctl may take, whether or not anybody reads what it prints.
@@ -29,7 +29,7 @@ const JOURNAL_LIMIT: Duration = Duration::from_secs(30);
 struct Services {
     root: PathBuf,
     journalctl: Program,
-    lanes: LogLanes,
+    lanes: Lanes,
     parts: VecDeque<Part>,
 }
 
@@ -54,8 +54,10 @@ impl NodeLogs {
     pub(super) async fn services(&self, query: NodeLogQuery, parts: &Parts) -> Response {
         const KIND: &str = "text/plain;charset=UTF-8";
         let units = with_arguments(&self.journalctl, UNITS.map(str::to_owned).to_vec());
+        let place = self.lanes.journals.place().await;
         // Without a journal services are looked for in files.
         let units = units.answer("", JOURNAL_LIMIT).await.unwrap_or_default();
+        drop(place);
         let (in_journal, in_files): (Vec<_>, Vec<_>) =
             query.services.iter().cloned().partition(|service| node_log::is_in_journal(&units, service));
         let mut wanted = VecDeque::new();

@@ -22,7 +22,7 @@ impl Node {
             root: root.path().join("log"),
             access: NodeLogAccess::Services,
             journalctl: Program { command: "/nowhere/journalctl".to_owned(), ..Program::default() },
-            lanes: LogLanes { node: Lane::new(1), ..LogLanes::default() },
+            lanes: Lanes { node: Lane::new(1), ..Lanes::default() },
         };
         Self { root, logs }
     }
@@ -39,7 +39,11 @@ impl Node {
     /// A journalctl that knows `kubelet.service` and says its arguments.
     fn with_journal(mut self, does: &str) -> Self {
         let script = self.root.path().join("journalctl");
-        let text = format!("if [ \"$1\" = --field ]; then echo kubelet.service; exit; fi\n{does}\n");
+        let asked = self.root.path().join("asked");
+        let text = format!(
+            ": > {}; if [ \"$1\" = --field ]; then echo kubelet.service; exit; fi\n{does}\n",
+            asked.display()
+        );
         fs::write(&script, text).unwrap();
         let name = script.to_str().unwrap().to_owned();
         // The arguments come behind.
@@ -308,4 +312,37 @@ async fn a_journal_without_end_is_ended_with_its_reader() {
     while node.logs.lanes.journals.free() < all {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn the_units_of_the_journal_are_asked_for_in_a_place_too() {
+    let node = Node::new().with_journal("echo of the journal");
+    let lane = node.logs.lanes.journals.clone();
+    let all = lane.free();
+    let mut held = Vec::new();
+    while lane.free() > 0 {
+        held.push(lane.place().await.unwrap());
+    }
+    let mut asking = std::pin::pin!(node.ask("?query=kubelet"));
+    // Nothing runs that a file could tell of: the question waits for its place.
+    for _ in 0..100 {
+        assert!(futures::poll!(asking.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert!(!node.root.path().join("asked").exists());
+    drop(held);
+    assert_eq!(asking.await, (200, "of the journal\n".to_owned()));
+    while lane.free() < all {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_names_has_its_place_until_it_was_taken() {
+    let node = Node::new();
+    node.write("a/b", "");
+    let page = node.ask_with("a/", &[]).await;
+    assert_eq!(node.logs.lanes.node.free(), 0);
+    drop(page);
+    assert_eq!(node.logs.lanes.node.free(), 1);
 }

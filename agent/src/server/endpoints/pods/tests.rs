@@ -78,7 +78,10 @@ fn view(state: ContainerState) -> View {
 
 #[tokio::test]
 async fn pods_are_shown_as_they_are_wanted_with_what_they_are() {
-    let list = read(wanted(view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH })).await).await;
+    let list = read(
+        wanted(view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH }), &Lane::new(1)).await,
+    )
+    .await;
     assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodList"), &json!("v1")));
     let pod = &list["items"][0];
     assert_eq!(pod["metadata"]["uid"], "0b1c");
@@ -92,12 +95,15 @@ async fn pods_are_shown_as_they_are_wanted_with_what_they_are() {
         (&json!("ClusterFirst"), &json!("Always")),
         "it has the defaults of the API"
     );
-    assert_eq!(read(wanted(View::default()).await).await["items"], Value::Null);
+    assert_eq!(read(wanted(View::default(), &Lane::new(1)).await).await["items"], Value::Null);
 }
 
 #[tokio::test]
 async fn of_running_pods_the_containers_that_run_are_shown() {
-    let list = read(running(&view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH }))).await;
+    let list = read(
+        running(view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH }), &Lane::new(1)).await,
+    )
+    .await;
     let expected = json!([{
         "metadata": { "name": "web-node-1", "namespace": "default", "uid": "0b1c" },
         "spec": { "containers": [{ "name": "c", "image": "registry/image:1", "resources": {} }] },
@@ -105,5 +111,5 @@ async fn of_running_pods_the_containers_that_run_are_shown() {
     }]);
     assert_eq!(list["items"], expected);
     let waiting = ContainerState::Waiting { reason: String::new(), message: String::new() };
-    assert_eq!(read(running(&view(waiting))).await["items"], Value::Null);
+    assert_eq!(read(running(view(waiting), &Lane::new(1)).await).await["items"], Value::Null);
 }

@@ -1,9 +1,9 @@
-//! What a client is told in place of a session.
+//! What a client is told in place of what it has asked for.
 
 /// Seconds after which a client may ask again.
 const RETRY_AFTER: &str = "10";
 
-/// An answer of HTTP to a request for a session that begins none.
+/// An answer of HTTP to a request that is not granted, in words that clients know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Status.
@@ -25,6 +25,14 @@ impl Refusal {
     #[must_use]
     pub fn bad_request(text: impl Into<String>) -> Self {
         Self::new(400, text)
+    }
+
+    /// 429: as many followers of a log as there may be of `whose`.
+    #[must_use]
+    pub fn too_many_followers(whose: &str, most: usize) -> Self {
+        let text =
+            format!("{whose} has {most} followers of logs, which is as many as it may: end one of them");
+        Self::new(429, text).with("retry-after", RETRY_AFTER)
     }
 
     /// 429: as many sessions as there may be of `whose`. Source: `WriteError` of `pkg/streaming/errors.go`.

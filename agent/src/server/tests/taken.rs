@@ -1,0 +1,121 @@
+//! Who does not take their answer, who goes before it, and many who come at once.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use futures::future::join_all;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    time::timeout,
+};
+
+use super::{
+    client::{H2_ALONE, LONG, Speaks, connect, request},
+    world::{Settings, World},
+};
+
+const SOON: Duration = Duration::from_millis(50);
+/// More than sockets hold.
+const MANY: usize = 64 << 20;
+
+/// Waits until the other side has closed a connection; says how much came before.
+async fn rest(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> usize {
+    let mut rest = Vec::new();
+    // Closed or reset: it has ended.
+    drop(timeout(LONG, stream.read_to_end(&mut rest)).await.expect("an end"));
+    rest.len()
+}
+
+#[tokio::test]
+async fn two_hundred_at_once_are_let_in_beside_a_flood() {
+    let world = World::start(Settings::default()).await;
+    let admin = world.authority.client("admin");
+    let mut flood: Vec<TcpStream> = Vec::new();
+    let from_elsewhere = || async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, 2), 0).into()).unwrap();
+        socket.connect(world.address).await.unwrap()
+    };
+    for _ in 0..150 {
+        flood.push(from_elsewhere().await);
+    }
+    let asked = join_all((0..200).map(|_| world.status(Some(&admin), "/pods")));
+    let more = async {
+        for _ in 0..50 {
+            flood.push(from_elsewhere().await);
+        }
+    };
+    let (statuses, ()) = tokio::join!(asked, more);
+    assert_eq!(statuses, [200; 200]);
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_takes_is_dropped_with_its_connection() {
+    let mut settings = Settings::default();
+    settings.times.taken = SOON;
+    let world = World::start(settings).await;
+    let admin = world.authority.client("admin");
+    let path = format!("/pods?bytes={MANY}");
+    let mut stream = world.connect(Some(&admin)).await;
+    stream.write_all(&request("GET", &path, "")).await.unwrap();
+    world.has_endless(1).await;
+    world.has_endless(0).await;
+    assert!(rest(&mut stream).await < MANY);
+
+    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
+    let mut stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
+    let mut frames = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        frames.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes()[1..]);
+        frames.extend_from_slice(&[kind, flags]);
+        frames.extend_from_slice(&stream.to_be_bytes());
+        frames.extend_from_slice(payload);
+    };
+    // SETTINGS_INITIAL_WINDOW_SIZE is 0; then GET https / with authority "x" and this path.
+    frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let length = u8::try_from(path.len()).unwrap();
+    let head = [&[0x82, 0x87, 0x44, length], path.as_bytes(), &[0x41, 0x01, b'x']].concat();
+    frame(1, 5, 1, &head);
+    stream.write_all(&frames).await.unwrap();
+    stream.flush().await.unwrap();
+    world.has_endless(1).await;
+    world.has_endless(0).await;
+    assert!(rest(&mut stream).await < MANY);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_taken_is_given_whole() {
+    let world = World::start(Settings::default()).await;
+    let admin = world.authority.client("admin");
+    for bytes in [0, 1, 65_536, 65_537, 3 << 20] {
+        let answer = world.ask(Some(&admin), "GET", &format!("/pods?bytes={bytes}"), "").await;
+        assert_eq!((answer.status, answer.body.len()), (200, bytes));
+        assert!(answer.head.contains(&format!("content-length: {bytes}\r\n")), "{}", answer.head);
+        world.has_endless(0).await;
+    }
+}
+
+#[tokio::test]
+async fn who_goes_takes_along_what_is_made_for_them() {
+    let mut settings = Settings::default();
+    settings.times.end = SOON;
+    let world = World::start(settings).await;
+    let admin = world.authority.client("admin");
+    for ask in ["never=1", "waits=1"] {
+        for (method, headers) in [
+            ("GET", ""),
+            ("POST", "Content-Length: 3\r\n\r\nabc"),
+            // It asks for more before it has its answer.
+            ("GET", "\r\nGET /pods HTTP/1.1\r\nHost: localhost\r\n"),
+        ] {
+            let path = if method == "POST" { "/run/ns/p/c" } else { "/pods" };
+            let mut stream = world.connect(Some(&admin)).await;
+            let asked = request(method, &format!("{path}?{ask}"), headers);
+            stream.write_all(&asked).await.unwrap();
+            stream.flush().await.unwrap();
+            world.has_endless(1).await;
+            drop(stream);
+            world.has_endless(0).await;
+        }
+    }
+}
