@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::registry::EXAMPLE;
+use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use super::pair::{Pair, Side};
@@ -89,8 +90,11 @@ pub(super) fn ready(pair: &Pair, mut created: BTreeMap<String, SystemTime>) -> R
         })
         .with_context(|| pair.cluster.situation())?;
     let life = |(name, created, ready): (String, SystemTime, SystemTime)| -> Result<Life> {
-        let begun = fs::metadata(format!("{BEGUN}/{name}")).and_then(|file| file.modified());
-        let begun = begun.with_context(|| format!("{name} has not begun"))?;
+        // Without a probe a pod is Ready once its container was started, and its first instruction may come later.
+        let begun = wait::until(&format!("{name} to begin"), LIMIT, || {
+            let file = fs::metadata(format!("{BEGUN}/{name}")).and_then(|file| file.modified());
+            Ok(file.map_or_else(|error| Look::NotYet(error.to_string()), Look::Ready))
+        })?;
         let bound = *bound.get(&name).with_context(|| format!("{name} has no node"))?;
         Ok(Life { created, bound, begun, ready })
     };
