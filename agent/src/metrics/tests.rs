@@ -89,8 +89,8 @@ fn event(reason: &'static str) -> PodEvent {
     PodEvent { container: None, severity: Severity::Normal, reason: reason.into(), message: String::new() }
 }
 
-fn image() -> Result<Outcome, Failure> {
-    let image = ImageInfo {
+fn image() -> ImageInfo {
+    ImageInfo {
         name: "i".to_owned(),
         id: "sha256:1".to_owned(),
         tag: None,
@@ -98,8 +98,7 @@ fn image() -> Result<Outcome, Failure> {
         chain_id: String::new(),
         size_bytes: 1,
         config: ImageConfig::default(),
-    };
-    Ok(Outcome::Image(Some(Arc::new(image))))
+    }
 }
 
 fn failed() -> Result<Outcome, Failure> {

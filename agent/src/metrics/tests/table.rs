@@ -123,7 +123,7 @@ fn row(family: &MetricFamily) -> [String; 4] {
 /// Of families without a series nothing is shown.
 fn everything_happens(metrics: &Metrics, view: &View) {
     let inner = &metrics.0;
-    let (well, pull) = (Ok(Outcome::Done), image());
+    let (well, pull) = (Ok(Outcome::Done), Ok(Outcome::Image(Some(Arc::new(image())))));
     metrics.ended("ensure-cgroup", &Subject::Other, &well, seconds(1));
     metrics.ended("write-file", &Subject::Other, &well, seconds(1));
     metrics.ended("ensure-sandbox", &Subject::Sandbox(String::new()), &failed(), seconds(1));

@@ -10,7 +10,7 @@ fn two() -> (Collected, DiskUsage) {
     read.levels.retain(|level, _| level == "/");
     read.networks.clear();
     disks.pods.clear();
-    read.subjects.pods = ["a", "b"].map(|uid| subject(uid)).into();
+    read.subjects.pods = ["a", "b"].map(subject).into();
     for (uid, scale) in [("a", 1), ("b", 10)] {
         let pod = subject(uid);
         let own = Interface { received: [scale; 4], sent: [2 * scale; 4], ..interface("eth0") };
