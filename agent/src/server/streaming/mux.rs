@@ -18,8 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that are read of the connection at once.
 const READ_MAX: usize = 16 << 10;
 
-/// Streams that wait to be accepted; further ones are refused. Clients open each after the reply to the one before.
-pub(super) const OPENED_MAX: usize = 64;
+/// Streams that wait to be accepted; further ones are refused. A client opens the streams of one connection one after the other, and those
+/// of many connections at once.
+pub(super) const OPENED_MAX: usize = 512;
 
 /// Bytes of one piece that what came in small ones is gathered in.
 const GATHERED_MAX: usize = 16 << 10;
@@ -249,7 +250,7 @@ impl Inbox {
     fn put(&mut self, bytes: Vec<u8>) {
         match self.pieces.back_mut() {
             Some(last) if last.bytes.len() + bytes.len() <= GATHERED_MAX => {
-                last.bytes.extend_from_slice(&bytes)
+                last.bytes.extend_from_slice(&bytes);
             }
             _ => self.pieces.push_back(Piece { bytes, read: 0 }),
         }

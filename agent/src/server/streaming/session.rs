@@ -125,7 +125,7 @@ mod tests {
         let (connection, closed) = oneshot::channel::<()>();
         let carried = async move {
             let _held = (carrier, connection);
-            pending().await
+            pending::<()>().await;
         };
         let begun = Instant::now();
         session.hold(carried, async { panic!("begun without streams") }).await;

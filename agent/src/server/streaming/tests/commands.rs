@@ -4,8 +4,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use berth_core::id::PodUid;
+use futures::StreamExt as _;
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt as _, net::TcpStream, runtime::Handle, time::timeout};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 
 use super::{
     client::{Frame, SPDY, UPGRADE, WebSocket, ask, spdy},
@@ -430,4 +436,37 @@ async fn what_a_command_has_written_is_the_answer(world: World) {
         assert_eq!((answer.status, answer.text().await.as_str()), (500, "container not found (\"ended\")"));
     };
     timeout(LONG, talk).await.unwrap();
+}
+
+/// Whether a session has left its place.
+fn has_all_places(world: &World) -> bool {
+    let places: Vec<_> = (0..256).map(|_| world.streaming.places.take(&PodUid::new("u1"))).collect();
+    places.iter().all(Result::is_ok)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_on_which_nothing_happens_ends() {
+    let world = World::start().await;
+    let begun = Instant::now();
+    let mut client = WebSocket::open(world.address, CAT, V5).await;
+    client.send(b"\0hello").await;
+    assert_eq!(client.next().await.unwrap(), [1]);
+    assert_eq!(client.next().await.unwrap(), b"\x01hello");
+    assert!(!has_all_places(&world));
+    let end = client.0.next().await;
+    assert!(!matches!(end, Some(Ok(_))), "{end:?}");
+    assert!(begun.elapsed() >= LONG, "{:?}", begun.elapsed());
+    assert!(has_all_places(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_streams_do_not_come_leaves_its_place() {
+    let world = World::start().await;
+    let begun = Instant::now();
+    let mut client = spdy(world.address, CAT, V4).await;
+    let error = client.open(&[("streamtype", "error")]).await;
+    assert_eq!(client.next().await, Some(Frame::Reply(error)));
+    client.rest(&[]).await;
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    assert!(has_all_places(&world));
 }
