@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_rustls::rustls::{Error, crypto::ring, pki_types::CertificateDer};
 
 use super::{
+    bearer_protocol::{self, Shown},
     client_ca::ClientCa,
     review::{Flights, ReviewError, Reviewer},
 };
@@ -48,9 +49,9 @@ impl Authenticator {
     ) -> Option<User> {
         let certificate =
             self.client_ca.as_ref().map_or(Credential::Absent, |ca| ca.credential(certificates));
-        let token = match (&certificate, &self.tokens, token(headers)) {
-            (Credential::Proven(_), ..) | (_, None, _) | (_, _, None) => Credential::Absent,
-            (_, Some(tokens), Some(token)) => tokens.credential(token).await,
+        let token = match (&certificate, &self.tokens) {
+            (Credential::Proven(_), _) | (_, None) => Credential::Absent,
+            (_, Some(tokens)) => tokens.shown(headers).await,
         };
         recognize(certificate, token, self.anonymous)
     }
@@ -81,6 +82,22 @@ impl Tokens {
         random.fill(&mut salt).map_err(|_failed| Error::FailedToGetRandomBytes)?;
         let kept = Arc::new(Mutex::new(Kept::new(KEPT_MAX)));
         Ok(Self { reviewer, keep, salt, kept, flights: Arc::default() })
+    }
+
+    /// What the `Authorization` header comes to, or, where that is nothing, the protocols of a WebSocket.
+    async fn shown(&self, headers: &HeaderMap) -> Credential {
+        let of_header = match token(headers) {
+            Some(token) => self.credential(token).await,
+            None => Credential::Absent,
+        };
+        if matches!(of_header, Credential::Proven(_)) {
+            return of_header;
+        }
+        match bearer_protocol::shown(headers) {
+            Shown::Nothing => of_header,
+            Shown::Bad => Credential::Refused,
+            Shown::Token(token) => self.credential(&token).await,
+        }
     }
 
     async fn credential(&self, token: &str) -> Credential {

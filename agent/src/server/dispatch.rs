@@ -20,6 +20,7 @@ use super::{
     answer::{self, text},
     authenticate::Authenticator,
     authorize::Authorizer,
+    bearer_protocol,
     connection::{Peer, Port},
     held::hold,
 };
@@ -78,6 +79,7 @@ async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<I
     }
     // Nobody beyond here is to know it.
     request.headers_mut().remove(header::AUTHORIZATION);
+    bearer_protocol::forget(request.headers_mut());
     let is_upgrade = is_upgrade(&endpoint, &request);
     let response = port.answers.answer(endpoint, request).await;
     if is_passable(&response, is_upgrade) {

@@ -9,6 +9,7 @@
 mod answer;
 mod authenticate;
 mod authorize;
+mod bearer_protocol;
 mod client_ca;
 mod connection;
 mod connections;

@@ -8,4 +8,5 @@ pub(super) mod pki;
 mod presented;
 mod reviews;
 mod taken;
+mod protocols;
 mod world;
