@@ -162,7 +162,7 @@ impl Changes {
     pub async fn next(&mut self) {
         // What tells of it is there for as long as this.
         if self.changes.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

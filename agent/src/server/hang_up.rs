@@ -35,6 +35,6 @@ impl HangUp {
                 drop(not_here);
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

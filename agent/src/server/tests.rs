@@ -6,7 +6,7 @@ mod bounds;
 mod client;
 pub(super) mod pki;
 mod presented;
+mod protocols;
 mod reviews;
 mod taken;
-mod protocols;
 mod world;
