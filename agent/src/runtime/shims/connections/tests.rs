@@ -109,7 +109,8 @@ async fn a_lost_one_is_replaced_without_asking_again() {
     shim.serving.shutdown().await;
     drop(first.closed().await);
     std::fs::remove_file(&shim.socket).unwrap();
-    // Its keeper may not know yet.
+    // As if its keeper did not know yet.
+    connections.lock().get_mut(&sandbox).unwrap().link = Link::Open { client: first.clone(), used: true };
     assert!(connections.take(&sandbox).is_none());
     let replaced = connections.shared(&sandbox, &shim.socket).await;
     assert!(replaced.is_none(), "nobody listens");
