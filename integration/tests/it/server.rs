@@ -59,7 +59,10 @@ pub(crate) fn tests() -> Vec<Test> {
         test("server::kubectl_in_all_its_forms", kubectl::all).long().within(limit_of_transfers()),
         test("server::who_is_let_in_without_a_control_plane", alone::all),
         test("server::metrics_server_and_an_autoscaler", metrics::all).long().within(LONG_LIMIT),
-        test("server::streams_without_end_and_clients_that_mean_ill", stress::all).long().within(LONG_LIMIT),
+        test("server::streams_without_end_and_clients_that_mean_ill", stress::all)
+            .long()
+            .alone()
+            .within(LONG_LIMIT),
         test("as_kubelet::values_are_its", values::all).long().within(LONG_LIMIT),
     ]
 }

@@ -5,7 +5,7 @@ use berth_integration::cgroup::{self, Group};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{FOR_EVER, SOON, container_group, group, pod, shell};
+use crate::kit::{FOR_EVER, SOON, container_group, group, pod, shell, with};
 use crate::server::Alone;
 use crate::suite::{Test, same, test};
 
@@ -15,6 +15,11 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// Memory that a container may have, MiB.
 const LIMIT: u64 = 64;
+/// What a container has: bytes of anonymous memory and in its log, MiB in a volume and in its own layer.
+const ANONYMOUS: u64 = 8 << 20;
+const SAID: u64 = 3 << 20;
+const STORED: u64 = 7;
+const WRITTEN: u64 = 5;
 /// What a container at rest may take or give back between two looks.
 const AT_REST: u64 = 1 << 20;
 
@@ -24,10 +29,16 @@ fn all() -> Result<()> {
     let burns = shell("burns", "trap 'exit 0' TERM; while :; do :; done", limits.clone());
     // Files that nobody uses are none of the working set, and memory that is shared is.
     let script = format!(
-        "dd if=/dev/urandom of=/dev/shm/held bs=1M count=16; cat /bin/busybox >/dev/null; {FOR_EVER}"
+        "dd if=/dev/urandom of=/dev/shm/held bs=1M count=16; held=$(tr '\\0' x </dev/zero | head -c {ANONYMOUS}); \
+         dd if=/dev/urandom of=/v/stored bs=1M count={STORED}; dd if=/dev/urandom of=/written bs=1M count={WRITTEN}; \
+         tr '\\0' x </dev/zero | head -c {SAID}; touch /ready; {FOR_EVER}"
     );
-    let holds = shell("holds", &script, limits);
-    alone.run("shown", &pod("shown", json!({ "containers": [burns, holds] })))?;
+    let ready =
+        json!({ "exec": { "command": ["test", "-e", "/ready"] }, "periodSeconds": 1, "timeoutSeconds": 30 });
+    let more = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }], "readinessProbe": ready });
+    let holds = shell("holds", &script, with(limits, more));
+    let volumes = json!([{ "name": "v", "emptyDir": {} }]);
+    alone.run("shown", &pod("shown", json!({ "containers": [burns, holds], "volumes": volumes })))?;
     let state = alone.node.ready("shown")?;
     let world = &alone.node.world;
     let pod_group = group(world, &state)?;
@@ -52,6 +63,7 @@ fn all() -> Result<()> {
 
     memory(&container(&shown, "holds")?["memory"], &holds)?;
     ensure!(amount(&container(&shown, "holds")?["memory"]["workingSetBytes"])? >= 16 << 20, "{shown}");
+    ensure!(amount(&container(&shown, "holds")?["memory"]["rssBytes"])? >= ANONYMOUS, "{shown}");
     let pod_memory = amount(&shown["memory"]["workingSetBytes"])?;
     near("working set of the pod", pod_memory, working_set(&pod_group)?)?;
     same("processes", amount(&shown["process_stats"]["process_count"])?, pod_group.members()?.len() as u64)?;
@@ -63,6 +75,7 @@ fn all() -> Result<()> {
         let shown = &container(&shown, "burns")?[name]["psi"]["some"]["total"];
         same(&format!("pressure of {name} is told"), shown.is_u64(), has_pressure)?;
     }
+    disks(&alone)?;
     for (path, wanted) in [
         ("/metrics/resource", "container_memory_working_set_bytes{container=\"holds\","),
         ("/metrics/cadvisor", "container_spec_memory_limit_bytes{container=\"holds\","),
@@ -110,6 +123,31 @@ fn memory(shown: &Value, group: &Group) -> Result<()> {
     let (told, counted) = (told("pageFaults")?, group.count("memory.stat", faults)?);
     ensure!(0 < told && told <= counted, "{told} page faults of {counted}");
     Ok(())
+}
+
+/// What is on disks is measured once somebody has asked.
+fn disks(alone: &Alone) -> Result<()> {
+    let figures = wait::until("what is on disks to be measured", SOON, || {
+        let shown = shown(alone)?;
+        let holds = container(&shown, "holds")?;
+        let figures = [
+            &shown["volume"][0]["usedBytes"],
+            &holds["rootfs"]["usedBytes"],
+            &holds["logs"]["usedBytes"],
+            &shown["ephemeral-storage"]["usedBytes"],
+        ];
+        let figures = figures.map(Value::as_u64);
+        Ok(match figures {
+            [Some(volume), Some(layer), Some(log), Some(all)] => Look::Ready([volume, layer, log, all]),
+            _ => Look::NotYet(format!("{figures:?}")),
+        })
+    })?;
+    let [volume, layer, log, all] = figures;
+    near("the volume", volume, STORED << 20)?;
+    near("the writable layer", layer, WRITTEN << 20)?;
+    // Each part of a line has a head of its own.
+    ensure!((SAID..SAID + (SAID >> 4)).contains(&log), "{log} bytes in the log, of which {SAID} were said");
+    near("all of it", all, volume + layer + log)
 }
 
 /// Source: `setMemoryStats` of cAdvisor's `container/libcontainer/handler.go`.

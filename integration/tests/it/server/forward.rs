@@ -15,7 +15,7 @@ use crate::kit::shell;
 use crate::suite::same;
 
 /// The pod, which sends back what it is sent.
-const ECHOES: &str = "echoes";
+pub(super) const ECHOES: &str = "echoes";
 const PORT: u16 = 7000;
 /// Nobody listens there.
 const NOBODY: u16 = 7001;

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::http::Answer;
 use serde_json::Value;
 
+use super::forward::ECHOES;
 use super::kubectl::TARGET;
 use super::{PORT, Served};
 use crate::kit::eventually;
@@ -13,27 +14,38 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const METRICS: &str = "text/plain; version=0.0.4";
 
-/// A path, the type of its answer, and what the answer says.
-const ENDPOINTS: [(&str, &str, &str); 15] = [
-    ("healthz", TEXT, "ok"),
-    ("healthz/ping", TEXT, "ok"),
-    ("healthz/log", TEXT, "ok"),
-    ("healthz/syncloop", TEXT, "ok"),
-    ("pods", JSON, "\"kind\":\"PodList\""),
-    ("pods/", JSON, "\"name\":\"target\""),
-    ("runningpods/", JSON, "\"name\":\"target\""),
-    ("configz", JSON, "\"kubeletconfig\":"),
-    ("stats/summary", JSON, "\"nodeName\":"),
-    ("metrics", METRICS, "# TYPE "),
-    ("metrics/cadvisor", METRICS, "container_cpu_usage_seconds_total{"),
-    ("metrics/resource", METRICS, "pod_memory_working_set_bytes{"),
-    ("metrics/probes", METRICS, ""),
-    ("metrics/slis", METRICS, ""),
-    ("logs/", "text/html; charset=utf-8", "<a href=\"containers/\">"),
+/// A path, the type of its answer, and what the answer says: of metrics the beginnings of series that are not zero.
+const ENDPOINTS: [(&str, &str, &[&str]); 15] = [
+    ("healthz", TEXT, &["ok"]),
+    ("healthz/ping", TEXT, &["ok"]),
+    ("healthz/log", TEXT, &["ok"]),
+    ("healthz/syncloop", TEXT, &["ok"]),
+    ("pods", JSON, &["\"kind\":\"PodList\""]),
+    ("pods/", JSON, &["\"name\":\"target\""]),
+    ("runningpods/", JSON, &["\"name\":\"target\""]),
+    ("configz", JSON, &["\"kubeletconfig\":"]),
+    ("stats/summary", JSON, &["\"nodeName\":"]),
+    (
+        "metrics",
+        METRICS,
+        &[
+            "kubelet_running_pods ",
+            "kubelet_http_requests_total{",
+            "kubelet_started_containers_total{container_type=\"container\"} ",
+            "rest_client_requests_total{",
+        ],
+    ),
+    ("metrics/cadvisor", METRICS, &["container_cpu_usage_seconds_total{"]),
+    ("metrics/resource", METRICS, &["pod_memory_working_set_bytes{"]),
+    ("metrics/probes", METRICS, &["prober_probe_total{"]),
+    ("metrics/slis", METRICS, &["kubernetes_healthcheck{"]),
+    ("logs/", "text/html; charset=utf-8", &["<a href=\"containers/\">"]),
 ];
 
 pub(super) fn all(served: &Served) -> Result<()> {
     let mut failed = Vec::new();
+    // It is probed.
+    served.ready(ECHOES)?;
     // A kubelet looks at what runs once in a while.
     eventually("the target among what runs", &true, || {
         Ok(served.asked("runningpods/")?.text().contains("\"target\""))
@@ -73,13 +85,27 @@ fn json_of(answer: &Answer) -> Result<Value> {
     serde_json::from_slice(&answer.body).with_context(|| format!("no JSON: {}", answer.text()))
 }
 
-fn is_as_wanted(answer: &Answer, kind: &str, says: &str) -> Result<()> {
+fn is_as_wanted(answer: &Answer, kind: &str, says: &[&str]) -> Result<()> {
     let text = answer.text();
     let start = &text[..text.floor_char_boundary(500)];
     same("status", answer.status, 200).with_context(|| start.to_owned())?;
     let found = answer.header("Content-Type").unwrap_or_default();
     ensure!(found.starts_with(kind), "Content-Type {found:?}, wanted {kind:?}");
     // Go's encoder writes no spaces; others may.
-    ensure!(text.replace("\": ", "\":").contains(says), "no {says:?} in {start}");
+    let text = text.replace("\": ", "\":");
+    for says in says {
+        let is_there = if kind == METRICS { counts(&text, says) } else { text.contains(says) };
+        ensure!(is_there, "no {says:?} in {start}");
+    }
     Ok(())
+}
+
+/// Whether a series that begins like this is above zero.
+fn counts(text: &str, series: &str) -> bool {
+    let value = |line: &str| {
+        let numbers = line.rsplit_once('}').or_else(|| line.split_once(' '))?.1;
+        numbers.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let mut lines = text.lines().filter(|line| line.starts_with(series));
+    lines.any(|line| value(line).is_some_and(|value| value > 0.0))
 }

@@ -91,7 +91,8 @@ fn judge(path: &str) -> Option<Judge> {
         "time" => Judge::Moments(LOOKS),
         "swapAvailableBytes" | "swapUsageBytes" => Judge::Within(MEBIBYTE),
         "rxBytes" | "txBytes" => Judge::Alike(TRAFFIC),
-        "pageFaults" | "majorPageFaults" if !is_machine => Judge::Within(AROUND.1),
+        "majorPageFaults" if !is_machine => Judge::Within(50.0),
+        "pageFaults" if !is_machine => Judge::Within(AROUND.1),
         "pageFaults" | "majorPageFaults" => Judge::Within(AROUND.1 * LOOKS),
         "curproc" => Judge::Alike(500.0),
         "usageNanoCores" if is_machine => Judge::Alike(processors() * 1e9),
@@ -104,6 +105,8 @@ fn judge(path: &str) -> Option<Judge> {
         "availableBytes" if group == "memory" => Judge::Alike(memory()),
         "availableBytes" => Judge::Alike(SHARED_DISK.0),
         "inodesFree" => Judge::Alike(SHARED_DISK.1),
+        // Both have pulled the same images.
+        "usedBytes" if above.contains(&"runtime") => Judge::Alike(memory()),
         "usedBytes" if is_machine => Judge::Alike(SHARED_DISK.0),
         "inodesUsed" if is_machine => Judge::Alike(SHARED_DISK.1),
         // A block for each file and directory at most, of which a pod has some.
