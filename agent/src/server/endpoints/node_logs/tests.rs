@@ -39,11 +39,10 @@ impl Node {
     /// A journalctl that knows `kubelet.service` and says its arguments.
     fn with_journal(mut self, does: &str) -> Self {
         let script = self.root.path().join("journalctl");
-        let asked = self.root.path().join("asked");
-        let text = format!(
-            ": > {}; if [ \"$1\" = --field ]; then echo kubelet.service; exit; fi\n{does}\n",
-            asked.display()
-        );
+        let (asked, gate) = (self.root.path().join("asked"), self.root.path().join("gate"));
+        let (asked, gate) = (asked.display(), gate.display());
+        let waits = format!(": > {asked}; [ ! -p {gate} ] || cat {gate}");
+        let text = format!("if [ \"$1\" = --field ]; then {waits}; echo kubelet.service; exit; fi\n{does}\n");
         fs::write(&script, text).unwrap();
         let name = script.to_str().unwrap().to_owned();
         // The arguments come behind.
@@ -317,20 +316,18 @@ async fn a_journal_without_end_is_ended_with_its_reader() {
 #[tokio::test]
 async fn the_units_of_the_journal_are_asked_for_in_a_place_too() {
     let node = Node::new().with_journal("echo of the journal");
-    let lane = node.logs.lanes.journals.clone();
+    let (asked, gate) = (node.root.path().join("asked"), node.root.path().join("gate"));
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let lane = &node.logs.lanes.journals;
     let all = lane.free();
-    let mut held = Vec::new();
-    while lane.free() > 0 {
-        held.push(lane.place().await.unwrap());
-    }
     let mut asking = std::pin::pin!(node.ask("?query=kubelet"));
-    // Nothing runs that a file could tell of: the question waits for its place.
-    for _ in 0..100 {
+    while !asked.exists() {
         assert!(futures::poll!(asking.as_mut()).is_pending());
         tokio::task::yield_now().await;
     }
-    assert!(!node.root.path().join("asked").exists());
-    drop(held);
+    assert_eq!(lane.free(), all - 1);
+    // It waits for somebody who writes.
+    drop(fs::OpenOptions::new().write(true).open(gate).unwrap());
     assert_eq!(asking.await, (200, "of the journal\n".to_owned()));
     while lane.free() < all {
         tokio::task::yield_now().await;
