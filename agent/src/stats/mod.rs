@@ -9,6 +9,7 @@
 //! No process is forked and nobody is asked for a container: containerd says once where its layers are, and every few minutes
 //! how large new ones are. What is on disks is measured by workers, so what hangs there holds up nobody.
 
+mod asked;
 mod cgroupfs;
 mod containerd;
 mod logs;
@@ -26,12 +27,13 @@ use std::{
 
 use berth_core::{
     config::CgroupVersion,
-    stats::{self, Collected, DiskUsage, Machine, Subjects, SystemContainers, summary::Summary},
+    stats::{self, Collected, DiskUsage, Machine, Subjects, SystemContainers},
     time::Mono,
 };
 use jiff::Timestamp;
 use tokio::sync::{OnceCell, Semaphore, watch};
 
+pub use self::asked::{Part, Reading};
 use self::{cgroupfs::Hierarchy, reading::Reader};
 use crate::{clock, effects::Host, one_thread::OneThread, view::View};
 
@@ -100,42 +102,18 @@ impl Stats {
         }))
     }
 
-    /// What `/stats/summary` says: everything, or processors, memory and swap alone.
-    ///
-    /// # Errors
-    /// See [`StatsError`].
-    pub async fn summary(&self, only_cpu_and_memory: bool) -> Result<Summary, StatsError> {
-        let read = self.collected().await?;
-        let summary = if only_cpu_and_memory {
-            stats::cpu_and_memory(&read)
-        } else {
-            self.0.wanted.send_replace(Some(clock::mono()));
-            self.measure_node_if_due().await;
-            let disks = self.disks().clone();
-            stats::summary(&read, &disks)
-        };
-        summary.ok_or(StatsError::NoRoot(cgroupfs::ROOT))
-    }
-
-    /// The text of `/metrics/resource`. A failure is a metric of it.
-    pub async fn resource_metrics(&self) -> String {
-        let summary = self.summary(true).await;
-        if let Err(error) = &summary {
-            tracing::warn!(error = crate::causes::with_causes(error), "statistics cannot be read");
-        }
-        stats::resource_metrics(summary.ok().as_ref())
-    }
-
-    /// The text of `/metrics/cadvisor`. A failure is a metric of it.
-    pub async fn cgroup_metrics(&self) -> String {
+    /// Reads what is older than [`INTERVAL`], for an answer to be made of.
+    pub async fn read(&self, part: Part) -> Reading {
         let read = self.collected().await;
-        if let Err(error) = &read {
-            tracing::warn!(error = crate::causes::with_causes(error), "statistics cannot be read");
-        }
-        self.0.wanted.send_replace(Some(clock::mono()));
-        self.measure_node_if_due().await;
-        let disks = self.disks().clone();
-        stats::cgroup_metrics(read.ok().as_deref(), &disks)
+        let disks = match part {
+            Part::ProcessorsAndMemory => None,
+            Part::Everything => {
+                self.0.wanted.send_replace(Some(clock::mono()));
+                self.measure_node_if_due().await;
+                Some(self.disks().clone())
+            }
+        };
+        Reading { read, disks }
     }
 
     /// The newest reading, made anew when it is older than [`INTERVAL`].

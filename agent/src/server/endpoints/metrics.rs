@@ -10,6 +10,7 @@ use super::{
     super::{Response, Served, answer::of},
     health,
 };
+use crate::stats::{Part, Reading};
 
 /// The text format of Prometheus.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -42,11 +43,13 @@ pub(super) async fn own(served: &Arc<Served>, own: Own, headers: &HeaderMap) -> 
 /// The text of what is read when it is asked for.
 pub(super) async fn read(
     served: &Served,
-    read: impl Future<Output = String>,
+    part: Part,
+    text: fn(Reading) -> String,
     headers: &HeaderMap,
 ) -> Response {
     let encoding = Encoding::of(headers);
-    served.lanes.whole.answer_after(read, move |text| encoding.answer(text)).await
+    let make = move |read| encoding.answer(text(read));
+    served.lanes.whole.answer_after(served.stats.read(part), make).await
 }
 
 /// How a text is written.

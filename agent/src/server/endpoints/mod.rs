@@ -20,7 +20,10 @@ use super::{
     answer::{error, json, of},
     streaming::{attach, exec, port_forward, run},
 };
-use crate::program::Program;
+use crate::{
+    program::Program,
+    stats::{Part, Reading},
+};
 
 /// The node's own logs. Source: `nodeLogDir` of `pkg/kubelet/kubelet_server_journal.go`.
 const NODE_LOGS: &str = "/var/log";
@@ -40,10 +43,12 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
         Endpoint::MetricsOfProbes => metrics::own(served, Own::Probes, request.headers()).await,
         Endpoint::MetricsOfHealth => metrics::own(served, Own::Health, request.headers()).await,
         Endpoint::MetricsOfCgroups => {
-            metrics::read(served, served.stats.cgroup_metrics(), request.headers()).await
+            let text = Reading::cgroup_metrics;
+            metrics::read(served, Part::Everything, text, request.headers()).await
         }
         Endpoint::MetricsOfResources => {
-            metrics::read(served, served.stats.resource_metrics(), request.headers()).await
+            let text = Reading::resource_metrics;
+            metrics::read(served, Part::ProcessorsAndMemory, text, request.headers()).await
         }
         Endpoint::ContainerLogs(path) => {
             served.container_logs().answer(&path, request.uri().query(), Timestamp::now())

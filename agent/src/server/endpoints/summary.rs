@@ -1,14 +1,16 @@
 //! `/stats/summary`. Source: `pkg/kubelet/server/stats/handler.go`.
 
-use berth_core::stats::summary::Summary;
 use http::StatusCode;
 
 use super::{Response, Served, error, json};
-use crate::{causes::with_causes, stats::StatsError};
+use crate::{
+    causes::with_causes,
+    stats::{Part, Reading},
+};
 
 /// Everything, or with `only_cpu_and_memory=true` processors, memory and swap alone. Nothing is read of what a POST sends along.
 pub(super) async fn answer(served: &Served, query: &str) -> Response {
-    let make = |read: Result<Summary, StatsError>| match read {
+    let make = |read: Reading| match read.summary() {
         Ok(summary) => json(&summary),
         Err(failure) => {
             let text = with_causes(&failure);
@@ -16,7 +18,8 @@ pub(super) async fn answer(served: &Served, query: &str) -> Response {
             error(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Error: {text}"))
         }
     };
-    served.lanes.whole.answer_after(served.stats.summary(is_short(query)), make).await
+    let part = if is_short(query) { Part::ProcessorsAndMemory } else { Part::Everything };
+    served.lanes.whole.answer_after(served.stats.read(part), make).await
 }
 
 /// Whether the query asks for it, once and in these words.
