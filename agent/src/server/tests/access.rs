@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use berth_core::server::Kind;
 use rcgen::{DnType, ExtendedKeyUsagePurpose};
+use serde_json::Value;
 
 use super::{
     client::{ask, request},
@@ -62,6 +63,29 @@ async fn nobody_else_is_let_in_anywhere() {
                 assert!(!heard.head.contains("location"), "{}", heard.head);
             }
         }
+    }
+}
+
+/// Roles of before the fine-grained subresources name `nodes/proxy` alone.
+#[tokio::test]
+async fn who_may_proxy_may_what_has_a_subresource_of_its_own_since() {
+    // Nothing is kept, so each is asked about anew.
+    let world = World::start(Settings { keep: Duration::ZERO, ..Settings::default() }).await;
+    let old = world.authority.client("old");
+    for (path, status, asked) in [
+        ("/pods", 200, &["pods", "proxy"][..]),
+        ("/runningpods/", 200, &["pods", "proxy"]),
+        ("/healthz", 200, &["healthz", "proxy"]),
+        ("/configz", 200, &["configz", "proxy"]),
+        ("/metrics", 403, &["metrics"]),
+        ("/stats/summary", 403, &["stats"]),
+        ("/logs/", 403, &["log"]),
+    ] {
+        world.api.state().access.clear();
+        assert_eq!(world.status(Some(&old), path).await, status, "{path}");
+        let state = world.api.state();
+        let subresource = |spec: &Value| spec["resourceAttributes"]["subresource"].clone();
+        assert_eq!(state.access.iter().map(subresource).collect::<Vec<_>>(), asked, "{path}");
     }
 }
 

@@ -85,13 +85,14 @@ fn token(token: &str) -> Value {
     }
 }
 
-/// `admin` may everything on this node, `reader` read metrics of it, `elsewhere` everything on another one, `confused` is told both.
+/// `admin` may everything on this node, `reader` read metrics of it, `old` what goes by the name of `proxy`, `elsewhere` everything on another one, `confused` is told both.
 fn access(spec: &Value) -> Value {
     let asked = &spec["resourceAttributes"];
     let is_here = asked["name"] == "node-1" && asked["resource"] == "nodes";
     let (allowed, denied) = match spec["user"].as_str().unwrap() {
         "admin" => (is_here, false),
         "reader" => (is_here && asked["subresource"] == "metrics" && asked["verb"] == "get", false),
+        "old" => (is_here && asked["subresource"] == "proxy", false),
         "elsewhere" => (asked["name"] == "node-2", false),
         "confused" => (true, true),
         _ => (false, false),
