@@ -18,7 +18,7 @@ use super::{
 use crate::{causes::with_causes, clock};
 
 /// Tokens that are kept of those that are somebody's, and of those that are not: everybody who asks a node, many times over.
-const KEPT_MAX: usize = 1024;
+pub(super) const KEPT_MAX: usize = 1024;
 /// Bytes of a user that is kept.
 pub(super) const USER_MAX: usize = 16 << 10;
 /// Bytes of a token. Those of the API server have one or two thousand, those of others somewhat more.

@@ -14,7 +14,7 @@ use super::{
 use crate::clock;
 
 /// Answers that are kept, of those by which somebody may and of the others: a few for everybody who asks a node.
-const KEPT_MAX: usize = 1024;
+pub(super) const KEPT_MAX: usize = 1024;
 
 /// Who decides.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use berth_core::server::{Debugging, Places, ServerType};
+use berth_core::server::{Debugging, ServerType};
 use http::Request;
 use hyper::{
     body::Incoming,
@@ -27,14 +27,12 @@ use super::{
 };
 use crate::causes::with_causes;
 
-/// Connections at once. Each exec and each log that is followed has one. Hundreds may come at once, and none of them is let in yet.
-pub(super) const PLACES: Places = Places { all: 512, not_admitted: 448, known: 224 };
 /// Bytes of a request's head (`MaxHeaderBytes`): the command of an exec is in it.
-const HEAD_MAX: usize = 1 << 20;
+pub(super) const HEAD_MAX: usize = 1 << 20;
 /// The same on HTTP/2, where nothing with a command comes, and many at once.
-const HEAD_MAX_H2: u32 = 64 << 10;
+pub(super) const HEAD_MAX_H2: u32 = 64 << 10;
 /// Requests at once on a connection of HTTP/2, as Go's server.
-const STREAMS_MAX: u32 = 250;
+pub(super) const STREAMS_MAX: u32 = 250;
 /// Requests of a connection of HTTP/2 that were taken back before they were looked at, and those that were wrong: who goes on so is cut
 /// off (CVE-2023-44487).
 const RESETS_MAX: usize = 100;

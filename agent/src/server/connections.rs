@@ -22,7 +22,7 @@ use super::state::State;
 /// Bytes of a request's head that each connection may send before it was let in.
 const HEAD_BYTES: usize = 16 << 10;
 /// Bytes beyond that, of all those connections together: heads may be long, and those of many strangers fill no memory.
-const HEADS_BYTES: usize = 64 << 20;
+pub(super) const HEADS_BYTES: usize = 64 << 20;
 
 /// All of a port.
 #[derive(Debug)]

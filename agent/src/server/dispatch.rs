@@ -27,7 +27,7 @@ use super::{
 use crate::{causes::with_causes, clock};
 
 /// Bytes of a body. No endpoint reads one; the API server passes on what somebody sends along.
-const BODY_MAX: u64 = 64 << 10;
+pub(super) const BODY_MAX: u64 = 64 << 10;
 /// Between two lines about requests that were refused.
 const TOLD_EACH: Duration = Duration::from_secs(10);
 /// Bytes of a path or a name that are logged.

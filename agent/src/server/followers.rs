@@ -11,10 +11,10 @@ use berth_core::{
 };
 
 /// Followers of the node. Each has a connection, of which there are 512, and a few descriptors.
-const NODE_MAX: usize = 256;
+pub(super) const NODE_MAX: usize = 256;
 
 /// Followers of one container, so that none takes those of all others.
-const CONTAINER_MAX: usize = 64;
+pub(super) const CONTAINER_MAX: usize = 64;
 
 type Container = (PodUid, ContainerName);
 

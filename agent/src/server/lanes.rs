@@ -9,17 +9,17 @@ use super::{Response, answer::error, followers::Followers, held::Kept};
 use crate::{large::Stopping, logs::Watcher};
 
 /// Threads of one kind of request. A stream has one only while it reads a piece: who reads slowly, or not at all, holds none.
-const THREADS: usize = 8;
+pub(super) const THREADS: usize = 8;
 
 /// Programs that read the journal at one time: each takes a processor and much of the disk.
-const JOURNALS: usize = 4;
+pub(super) const JOURNALS: usize = 4;
 
 /// A place for so many pieces of work. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Lane(Arc<Semaphore>);
 
 /// Answers at once that are computed as a whole, until they were taken.
-const WHOLE: usize = 16;
+pub(super) const WHOLE: usize = 16;
 
 /// Places for work that takes long. Clones share them.
 #[derive(Debug, Clone)]

@@ -33,18 +33,18 @@ use crate::{
 /// How long one request may take.
 const WITHIN: Duration = Duration::from_secs(10);
 /// How long a question may take, all tries together (`sharedLookupTimeout`).
-const ALL_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const ALL_WITHIN: Duration = Duration::from_secs(30);
 /// So often it is asked (`DefaultAuthWebhookRetryBackoff`).
 const TRIES: u32 = 5;
 /// The pause after the first try, and how many halves of it the next one has.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 const GROWS_BY_HALVES: u32 = 3;
 /// Questions at once, of a kind: a flood of made-up tokens is as slow as the API server, and takes no more of it.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 /// Questions that wait beside them. Whoever comes then is not let in.
-const WAITING: usize = 128;
+pub(super) const WAITING: usize = 128;
 /// How fast they follow each other, as much as all requests of a kubelet (`kubeAPIQPS`, `kubeAPIBurst`).
-const RATE: Rate = Rate { per_second: 50, burst: 100 };
+pub(super) const RATE: Rate = Rate { per_second: 50, burst: 100 };
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@ mod access;
 mod api;
 mod bounds;
 mod client;
+mod page;
 pub(super) mod pki;
 mod presented;
 mod protocols;

@@ -14,7 +14,7 @@ use super::{
     authenticate::{Authenticator, Tokens},
     authorize::{Access, Authorizer},
     client_ca::ClientCa,
-    connection::{PLACES, Port, TIMES},
+    connection::{Port, TIMES},
     connections::Connections,
     dispatch::{Answers, Gate, Refusals},
     endpoints, listen,
@@ -31,8 +31,6 @@ use crate::{
 const BLOCKING_MAX: usize = 64;
 /// Between two tries to have a thread, which the machine may have none left of.
 const THREAD_AGAIN: Duration = Duration::from_secs(5);
-/// Connections of the read-only port, which nobody has to be let in at.
-const READ_ONLY_PLACES: Places = Places { all: 64, not_admitted: 64, known: 32 };
 
 /// Runs the server until the agent stops.
 ///
@@ -118,7 +116,7 @@ pub(super) fn main_port<A>(answers: A, gate: Gate, debugging: Debugging, request
         requests,
         refusals: Refusals::default(),
         times: TIMES,
-        connections: Connections::new(PLACES),
+        connections: Connections::new(Places::SERVER),
     })
 }
 
@@ -132,7 +130,7 @@ pub(super) fn read_only_port<A>(answers: A, requests: Requests) -> Arc<Port<A>> 
         requests,
         refusals: Refusals::default(),
         times: TIMES,
-        connections: Connections::new(READ_ONLY_PLACES),
+        connections: Connections::new(Places::READ_ONLY),
     })
 }
 

@@ -26,6 +26,7 @@ pub use encoding::takes_gzip;
 pub use endpoint::{ContainerPath, Endpoint, HealthCheck, Kind, PodPath};
 pub use health::{Check, all_checks, one_check};
 pub use identity::{CertificateNames, Credential, User, bearer, of_certificate, recognize};
+pub use path::PATH_MAX;
 pub use places::{Entry, Origin, Place, Places};
 pub use query::Query;
 pub use refusal::Refusal;

@@ -6,7 +6,7 @@
 use super::percent;
 
 /// Bytes of a path. Names in it have 253 at most, and a file below the log directory has 4096.
-const PATH_MAX: usize = 8 << 10;
+pub const PATH_MAX: usize = 8 << 10;
 
 /// What is between the slashes, decoded once.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -75,6 +75,11 @@ struct Count {
 }
 
 impl Places {
+    /// Those of the server. Each exec and each log that is followed has one. Hundreds may come at once, and none of them is let in yet.
+    pub const SERVER: Self = Self { all: 512, not_admitted: 448, known: 224 };
+    /// Those of the read-only port, which nobody has to be let in at.
+    pub const READ_ONLY: Self = Self { all: 64, not_admitted: 64, known: 32 };
+
     /// Looks for a place for a connection from somewhere.
     ///
     /// One that was never let in makes room first: one of the origin that has most of them, so that each has its share. Those that are known,
@@ -193,7 +198,7 @@ mod tests {
 
     #[test]
     fn two_hundred_at_once_have_places_whatever_flood_there_is() {
-        let places = Places { all: 512, not_admitted: 448, known: 224 };
+        let places = Places::SERVER;
         let honest = |number| place(number, 1, number, "");
         let (there, gone) = all_enter(places, (0..200).map(honest));
         assert!(there.len() == 200 && gone.is_empty());

@@ -3,7 +3,7 @@
 mod container_logs;
 mod health;
 mod metrics;
-mod node_logs;
+pub(super) mod node_logs;
 mod pods;
 mod summary;
 

@@ -3,8 +3,8 @@
 //! Source: `Run` of `pkg/kubelet/kubelet.go`, where it makes `logServer`; `pkg/kubelet/kubelet_server_journal.go`; `net/http/fs.go`.
 
 mod files;
-mod opened;
-mod services;
+pub(in crate::server) mod opened;
+pub(in crate::server) mod services;
 
 use std::path::PathBuf;
 

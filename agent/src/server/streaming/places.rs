@@ -8,10 +8,10 @@ use std::{
 use berth_core::{id::PodUid, server::streaming::Refusal};
 
 /// Sessions of the node: each may hold some hundred KiB and a few descriptors.
-const NODE_MAX: usize = 512;
+pub(in crate::server) const NODE_MAX: usize = 512;
 
 /// Sessions of one pod, so that none takes those of all others. Build systems run dozens of commands in one.
-const POD_MAX: usize = 256;
+pub(in crate::server) const POD_MAX: usize = 256;
 
 /// Places for sessions. Clones share them.
 #[derive(Debug, Clone, Default)]

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Bytes that are kept of each stream: what follows is read and dropped (containerd `container_execsync.go`).
-const OUTPUT_MAX: usize = 16 << 20;
+pub(in crate::server) const OUTPUT_MAX: usize = 16 << 20;
 
 /// Answers `/run`. A client that goes takes the process along, and so does the end of the time that a session may be idle: whoever waits
 /// for this answer hears nothing before it.

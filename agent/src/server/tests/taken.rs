@@ -1,7 +1,8 @@
 //! Who does not take their answer, who goes before it, and many who come at once.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::time::Duration;
 
+use berth_core::server::Places;
 use futures::future::join_all;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -11,7 +12,7 @@ use tokio::{
 
 use super::{
     client::{H2_ALONE, LONG, Speaks, connect, request},
-    world::{Settings, World},
+    world::{AS_IF_ELSEWHERE, Settings, World},
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -28,15 +29,17 @@ async fn rest(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> usize {
 
 #[tokio::test]
 async fn two_hundred_at_once_are_let_in_beside_a_flood() {
+    // Both ends of all connections are here.
+    crate::limits::raise_open_files().unwrap();
     let world = World::start(Settings::default()).await;
     let admin = world.authority.client("admin");
-    let mut flood: Vec<TcpStream> = Vec::new();
     let from_elsewhere = || async {
         let socket = TcpSocket::new_v4().unwrap();
-        socket.bind((Ipv4Addr::new(127, 0, 0, 2), 0).into()).unwrap();
+        socket.bind((AS_IF_ELSEWHERE, 0).into()).unwrap();
         socket.connect(world.address).await.unwrap()
     };
-    for _ in 0..150 {
+    let mut flood: Vec<TcpStream> = Vec::new();
+    for _ in 0..Places::SERVER.not_admitted {
         flood.push(from_elsewhere().await);
     }
     let asked = join_all((0..200).map(|_| world.status(Some(&admin), "/pods")));
@@ -47,6 +50,7 @@ async fn two_hundred_at_once_are_let_in_beside_a_flood() {
     };
     let (statuses, ()) = tokio::join!(asked, more);
     assert_eq!(statuses, [200; 200]);
+    assert_eq!(rest(&mut flood[0]).await, 0, "the flood has made room");
 }
 
 #[tokio::test]

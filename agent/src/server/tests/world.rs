@@ -1,6 +1,10 @@
 //! A server that listens on loopback, with endpoints that say what they were asked.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_core::server::{Debugging, Endpoint, Places};
 use futures::{StreamExt as _, stream};
@@ -20,7 +24,7 @@ use super::{
         authenticate::{Authenticator, Tokens},
         authorize::{Access, Authorizer, Kept},
         client_ca::ClientCa,
-        connection::{PLACES, Times},
+        connection::Times,
         connections::Connections,
         dispatch::{Answers, Gate},
         listen,
@@ -35,6 +39,11 @@ use crate::config::{TlsSettings, TlsVersion};
 
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3600);
+
+/// Who connects from here comes from [`ELSEWHERE`], as far as the server knows: what is of loopback is the node's own.
+pub(super) const AS_IF_ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// An address of nobody (RFC 5737).
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// Who says what somebody may.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,7 +84,7 @@ impl Default for Settings {
                 taken: NEVER,
                 streamed: NEVER,
             },
-            places: PLACES,
+            places: Places::SERVER,
             client_ca: None,
         }
     }
@@ -128,7 +137,13 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
-            listen::accept(&listener, &mut |stream, peer| port.take(stream, peer, acceptor.clone())).await;
+            let mut take = |stream, mut peer: SocketAddr| {
+                if peer.ip() == AS_IF_ELSEWHERE {
+                    peer.set_ip(ELSEWHERE);
+                }
+                port.take(stream, peer, acceptor.clone());
+            };
+            listen::accept(&listener, &mut take).await;
         });
         Self { address, api, authority, of_server, presented, endless }
     }

@@ -22,7 +22,7 @@ use crate::contained::{open_within, opened_to_read};
 const LINKS_MAX: usize = 8;
 
 /// Names of one directory that are listed. A node has some hundred pods, each with one there.
-const NAMES_MAX: usize = 1 << 16;
+pub(in crate::server) const NAMES_MAX: usize = 1 << 16;
 
 /// What is at a path.
 #[derive(Debug)]

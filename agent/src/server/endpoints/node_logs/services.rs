@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long journalctl may take, whether or not anybody reads what it prints.
-const JOURNAL_LIMIT: Duration = Duration::from_secs(30);
+pub(in crate::server) const JOURNAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is left to be given.
 struct Services {

@@ -1,0 +1,110 @@
+//! `docs/differences.md` names the bounds of the server, all of them and as they are.
+
+use berth_core::server::{PATH_MAX, Places};
+
+use super::super::{
+    authenticate, authorize,
+    connection::{HEAD_MAX, HEAD_MAX_H2, STREAMS_MAX, TIMES},
+    connections::HEADS_BYTES,
+    dispatch::BODY_MAX,
+    endpoints::node_logs::{opened::NAMES_MAX, services::JOURNAL_LIMIT},
+    followers,
+    lanes::{JOURNALS, THREADS, WHOLE},
+    review::{ALL_WITHIN, AT_ONCE, RATE, WAITING},
+    streaming::{places, run::OUTPUT_MAX},
+};
+
+const PAGE: &str = include_str!("../../../../docs/differences.md");
+
+/// What is bounded, and how: the first two cells of the rows.
+fn rows() -> Vec<(&'static str, &'static str)> {
+    let section =
+        PAGE.split("\n## ").find(|section| section.starts_with("What the node's server answers otherwise"));
+    let rows = section.unwrap().lines().filter_map(|line| line.strip_prefix("| "));
+    let cells = rows.map(|row| {
+        let mut cells = row.split(" | ");
+        (cells.next().unwrap(), cells.next().unwrap())
+    });
+    // Behind the heading and the line below it.
+    cells.skip(2).collect()
+}
+
+fn of_connections() -> [(&'static str, String); 6] {
+    let Places { all, not_admitted, .. } = Places::SERVER;
+    let read_only = Places::READ_ONLY.all;
+    let [handshake, first, idle, taken] =
+        [TIMES.handshake, TIMES.first, TIMES.idle, TIMES.taken].map(|time| time.as_secs());
+    let hours = TIMES.streamed.as_secs() / 3600;
+    let (head, heads, path) = (HEAD_MAX >> 20, HEADS_BYTES >> 20, PATH_MAX >> 10);
+    let (head_h2, body) = (HEAD_MAX_H2 >> 10, BODY_MAX >> 10);
+    [
+        (
+            "Connections",
+            format!(
+                "{all}, of which {not_admitted} may be of those who were not let in yet; {read_only} on the read-only port"
+            ),
+        ),
+        (
+            "Times of a connection",
+            format!(
+                "{handshake} s for the handshake, {first} s to the first request, {idle} s between requests (the kubelet's)"
+            ),
+        ),
+        (
+            "Head of a request",
+            format!(
+                "{head} MiB (the kubelet's), {head_h2} KiB on HTTP/2, {path} KiB of it a path; {heads} MiB of all long heads of \
+                 those who were not let in"
+            ),
+        ),
+        ("Body of a request", format!("{body} KiB, which nobody reads")),
+        ("Requests at once on HTTP/2", format!("{STREAMS_MAX} (Go's)")),
+        (
+            "An answer that nobody takes",
+            format!(
+                "{taken} s for a piece of one in memory; {hours} h (the kubelet's) for one that is made as it is taken, such as a \
+                 log"
+            ),
+        ),
+    ]
+}
+
+fn of_endpoints() -> [(&'static str, String); 8] {
+    let (journal, all) = (JOURNAL_LIMIT.as_secs(), ALL_WITHIN.as_secs());
+    let (of_container, followers) = (followers::CONTAINER_MAX, followers::NODE_MAX);
+    let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
+    let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
+    let (names, output, rate) = (NAMES_MAX, OUTPUT_MAX >> 20, RATE.per_second);
+    [
+        ("Lists, statistics and metrics", format!("{WHOLE} at once, each until it was taken")),
+        (
+            "Files that are read for logs",
+            format!(
+                "{THREADS} of containers and {THREADS} of the node at once; `journalctl` {JOURNALS} times, for {journal} s each"
+            ),
+        ),
+        ("Names of a directory below `/logs/`", format!("{},{:03}", names / 1000, names % 1000)),
+        ("Followers of logs", format!("{of_container} of a container, {followers} of the node")),
+        ("Commands, attachments and forwarded ports", format!("{of_pod} of a pod, {sessions} of the node")),
+        ("Output of `/run`", format!("{output} MiB of each stream (containerd's)")),
+        (
+            "Questions to the API server about who asks, and as many about what they may",
+            format!("{AT_ONCE} at once and {WAITING} that wait, {rate} a second, {all} s each"),
+        ),
+        (
+            "Answers of the API server that are kept",
+            format!(
+                "{tokens} tokens and {tokens} that are nobody's, {rights} rights and {rights} that are none"
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn every_bound_is_named_as_it_is() {
+    let bounds: Vec<_> = of_connections().into_iter().chain(of_endpoints()).collect();
+    let bounds: Vec<_> = bounds.iter().map(|(what, bound)| (*what, bound.as_str())).collect();
+    assert_eq!(rows(), bounds);
+    let known = format!("{} of an address do not count", Places::SERVER.known);
+    assert!(PAGE.contains(&known), "{known}");
+}
