@@ -22,7 +22,7 @@ pub(super) const KEPT_MAX: usize = 1024;
 /// Bytes of a user that is kept.
 pub(super) const USER_MAX: usize = 16 << 10;
 /// Bytes of a token. Those of the API server have one or two thousand, those of others somewhat more.
-const TOKEN_MAX: usize = 64 << 10;
+pub(super) const TOKEN_MAX: usize = 64 << 10;
 
 /// What a token is kept under: nothing from which it could be told, nor a place in the cache be chosen.
 type Key = [u8; 32];

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -10,7 +11,10 @@ use std::{
 };
 
 use berth_core::server::{Attributes, User, Verdict};
-use futures::{StreamExt as _, poll, stream::FuturesUnordered};
+use futures::{
+    StreamExt as _, poll,
+    stream::{self, FuturesUnordered},
+};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -19,16 +23,48 @@ use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{
     super::{
-        authenticate::{Authenticator, Tokens},
+        authenticate::{Authenticator, TOKEN_MAX, Tokens, USER_MAX},
         authorize::{Access, Kept},
         review::{ReviewError, Reviewer},
     },
     api::Api,
     client::LONG,
 };
-use crate::cluster::Clients;
+use crate::{clock, cluster::Clients};
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// That a token is somebody's.
+const SOMEBODY: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","metadata":{},"spec":{},
+    "status":{"authenticated":true,"user":{"username":"me"}}}"#;
+const OVERLOADED: &str = r#"{"apiVersion":"v1","kind":"Status","status":"Failure","code":503}"#;
+
+/// What an API server does with a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Does {
+    Answer,
+    Refuse,
+    Hang,
+}
+
+/// An API server that does one thing after the other, and the last for good; and how often it was asked.
+fn doing(all: &'static [Does]) -> (Reviewer, Arc<AtomicUsize>) {
+    let asked = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&asked);
+    let service = tower::service_fn(move |_request: http::Request<Body>| {
+        let number = count.fetch_add(1, SeqCst);
+        async move {
+            let (status, answer) = match all[number.min(all.len() - 1)] {
+                Does::Answer => (201, SOMEBODY),
+                Does::Refuse => (503, OVERLOADED),
+                Does::Hang => std::future::pending().await,
+            };
+            let answer = Full::new(Bytes::from(answer));
+            Ok::<_, Infallible>(Response::builder().status(status).body(answer).unwrap())
+        }
+    });
+    (Reviewer::new(Clients::new(Client::new(service, "default")), Handle::current()), asked)
+}
 
 /// An API server that answers when it may, and how much it is asked at once.
 struct Slow {
@@ -50,11 +86,8 @@ impl Slow {
                 most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
                 may.acquire_owned().await.unwrap().forget();
                 now.fetch_sub(1, SeqCst);
-                let answer = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","metadata":{},"spec":{},
-                    "status":{"authenticated":true,"user":{"username":"me"}}}"#;
-                Ok::<_, Infallible>(
-                    Response::builder().status(201).body(Full::new(Bytes::from(answer))).unwrap(),
-                )
+                let answer = Full::new(Bytes::from(SOMEBODY));
+                Ok::<_, Infallible>(Response::builder().status(201).body(answer).unwrap())
             }
         });
         let clients = Clients::new(Client::new(service, "default"));
@@ -88,6 +121,72 @@ async fn a_question_has_half_a_minute() {
     let late = slow.reviewer().token("t").await;
     assert_eq!(late, Err(ReviewError::Late("a token")));
     assert_eq!(begun.elapsed().as_secs(), 30);
+}
+
+/// The bucket is of the machine's clock, and what is waited is of the paused one: of both together the last question is due after a second.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_are_asked_at_once_and_then_fifty_in_a_second() {
+    let (reviewer, asked) = doing(&[Does::Answer]);
+    let (begun, begun_waiting) = (clock::mono(), tokio::time::Instant::now());
+    let tokens: Vec<String> = (0..150).map(|number| format!("t{number}")).collect();
+    let answers = stream::iter(&tokens).map(|token| reviewer.token(token)).buffer_unordered(144);
+    assert!(answers.all(|answer| ready(matches!(answer, Ok(Some(_))))).await);
+    assert_eq!(asked.load(SeqCst), 150);
+    let took = clock::mono().since(begun) + begun_waiting.elapsed();
+    assert!(took >= Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_asked_five_times_with_pauses_that_grow_by_half() {
+    let (reviewer, asked) = doing(&[Does::Refuse]);
+    let begun = tokio::time::Instant::now();
+    let refused = reviewer.token("t").await;
+    assert!(matches!(refused, Err(ReviewError::Api { .. })), "{refused:?}");
+    assert_eq!(asked.load(SeqCst), 5);
+    // Timers have milliseconds.
+    let (took, pauses) = (begun.elapsed().as_millis(), 500 + 750 + 1125 + 1687);
+    assert!((pauses..pauses + 10).contains(&took), "{took} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_has_ten_seconds_and_is_made_again() {
+    let (reviewer, asked) = doing(&[Does::Hang, Does::Answer]);
+    let begun = tokio::time::Instant::now();
+    assert!(matches!(reviewer.token("t").await, Ok(Some(_))));
+    assert_eq!(asked.load(SeqCst), 2);
+    let took = begun.elapsed().as_millis();
+    assert!((10_500..10_510).contains(&took), "{took} ms");
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_not_kept_and_no_token_is_asked_about_that_is_longer_than_any() {
+    let api = Api::default();
+    let reviewer = || Reviewer::new(api.clients(), Handle::current()).without_pauses();
+    let (allowed, denied, kept) = (MINUTE, MINUTE, Kept::default());
+    let access = Access { reviewer: Some(reviewer()), node: "node-1".into(), allowed, denied, kept };
+    for (length, expected) in [(USER_MAX, Some(Verdict::Denied)), (USER_MAX + 1, None)] {
+        let user = User { name: "x".repeat(length), ..User::default() };
+        let asked = Attributes { user, verb: "get", subresource: "pods" };
+        assert_eq!(access.verdict(&asked).await, Ok(Verdict::Denied));
+        assert_eq!(access.keeps(&asked, Duration::ZERO), expected, "{length}");
+    }
+    let tokens = Tokens::new(reviewer(), MINUTE).unwrap();
+    let authenticator = Authenticator { client_ca: None, tokens: Some(tokens), anonymous: false };
+    // What else there is of a user: `u-1`, `testers`, `example.com/a` and `b`.
+    let name = |size: usize| format!("good-{}", "x".repeat(size - 24));
+    for (token, is_somebodys, is_kept, asked) in [
+        (name(USER_MAX), true, true, 1),
+        (name(USER_MAX + 1), true, false, 2),
+        ("x".repeat(TOKEN_MAX), false, false, 3),
+        ("x".repeat(TOKEN_MAX + 1), false, false, 3),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap());
+        let tokens = authenticator.tokens.as_ref().unwrap();
+        assert_eq!(authenticator.user(&[], &headers).await.is_some(), is_somebodys, "{}", token.len());
+        assert_eq!(tokens.keeps(&token, Duration::ZERO), is_kept, "{}", token.len());
+        assert_eq!(api.state().tokens.len(), asked, "{}", token.len());
+    }
 }
 
 /// Defaults of the kubelet: what is allowed for 5 minutes, what is not for 30 seconds, tokens for 2 minutes.

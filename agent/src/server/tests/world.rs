@@ -211,6 +211,10 @@ impl Drop for Endless {
 impl Answers for Echo {
     async fn answer(&self, endpoint: Endpoint, mut request: Request<Incoming>) -> Response {
         assert!(!request.headers().contains_key(header::AUTHORIZATION), "nobody is to know it");
+        let protocols = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
+        let mut protocols =
+            protocols.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+        assert!(!protocols.any(|protocol| protocol.trim().starts_with("base64url.bearer.")), "nor that one");
         match request.uri().query().unwrap_or_default().split_once('=') {
             Some(("never", _)) => {
                 let _endless = Endless::new(&self.endless);
