@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use berth_core::{
     paths,
-    stats::{FileSystem, Mounted, PodSubject, PodUsage, Usage, VolumeSubject, mounted, upper_dir},
+    stats::{FileSystem, INTERVAL, Mounted, PodSubject, PodUsage, Usage, VolumeSubject, mounted, upper_dir},
 };
 use jiff::Timestamp;
 
@@ -40,8 +40,7 @@ impl Stats {
         // Fails only when it is closed, which nobody does.
         let Ok(_turn) = self.0.node_turn.acquire().await else { return };
         let now = Timestamp::now();
-        let is_fresh =
-            |(at, _): &(Timestamp, FileSystem)| now.duration_since(*at).unsigned_abs() < super::INTERVAL;
+        let is_fresh = |(at, _): &(Timestamp, FileSystem)| now.duration_since(*at).unsigned_abs() < INTERVAL;
         if !self.disks().node.as_ref().is_some_and(is_fresh) {
             self.measure_node().await;
         }

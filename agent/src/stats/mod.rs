@@ -15,6 +15,7 @@ mod containerd;
 mod logs;
 mod measure;
 mod network;
+mod newest;
 mod proc;
 mod reading;
 mod walk;
@@ -34,11 +35,8 @@ use jiff::Timestamp;
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 pub use self::asked::{Part, Reading};
-use self::{cgroupfs::Hierarchy, reading::Reader};
+use self::{cgroupfs::Hierarchy, newest::Newest, reading::Reader};
 use crate::{clock, effects::Host, one_thread::OneThread, view::View};
-
-/// How old a reading may be: cAdvisor's interval within the kubelet (`defaultHousekeepingInterval`).
-const INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long a reading may take. Files of the kernel do not wait for a disk, but the machine may be busy.
 const READ_WITHIN: Duration = Duration::from_secs(10);
@@ -64,8 +62,7 @@ struct Inner {
     host: Arc<Host>,
     hierarchy: Hierarchy,
     thread: OneThread,
-    /// The last reading, and when it was begun.
-    last: Mutex<Option<(Mono, Arc<Collected>)>>,
+    newest: Newest<Collected>,
     disks: Mutex<DiskUsage>,
     /// When somebody has asked for what is on disks.
     wanted: watch::Sender<Option<Mono>>,
@@ -91,7 +88,7 @@ impl Stats {
             host,
             hierarchy: Hierarchy::of(version),
             thread: OneThread::default(),
-            last: Mutex::default(),
+            newest: Newest::default(),
             disks: Mutex::default(),
             wanted: watch::Sender::new(None),
             node_turn: Semaphore::new(1),
@@ -102,7 +99,7 @@ impl Stats {
         }))
     }
 
-    /// Reads what is older than [`INTERVAL`], for an answer to be made of.
+    /// Reads what is older than [`stats::INTERVAL`], for an answer to be made of.
     pub async fn read(&self, part: Part) -> Reading {
         let read = self.collected().await;
         let disks = match part {
@@ -116,32 +113,22 @@ impl Stats {
         Reading { read, disks }
     }
 
-    /// The newest reading, made anew when it is older than [`INTERVAL`].
+    /// The newest reading, made anew when it is older than [`stats::INTERVAL`].
     async fn collected(&self) -> Result<Arc<Collected>, StatsError> {
         let stats = self.clone();
-        let read = self.0.thread.run(READ_WITHIN, move || stats.read_if_due()).await;
+        let read = self.0.newest.get(&self.0.thread, move |before| stats.read_anew(before)).await;
         read.map_err(|_unanswered| StatsError::Unanswered)
     }
 
-    /// In the thread that reads: one request after another comes here, so that the next finds what the one before has read.
-    fn read_if_due(&self) -> Arc<Collected> {
-        let now = clock::mono();
-        let last = self.last().clone();
-        if let Some((at, read)) = &last
-            && now.since(*at) < INTERVAL
-        {
-            return Arc::clone(read);
-        }
-        let before = last.map(|(_, read)| read);
-        let reader = Reader { hierarchy: &self.0.hierarchy, before: before.as_deref() };
+    /// In the thread that reads.
+    fn read_anew(&self, before: Option<&Collected>) -> Collected {
+        let reader = Reader { hierarchy: &self.0.hierarchy, before };
         let facts = reading::Facts {
             name: self.0.host.config.node.name.clone(),
             began: self.0.began,
             machine: self.0.machine.get_or_init(proc::machine).clone(),
         };
-        let read = Arc::new(reader.read(self.subjects(), facts));
-        *self.last() = Some((now, Arc::clone(&read)));
-        read
+        reader.read(self.subjects(), facts)
     }
 
     /// What there is to count now.
@@ -162,10 +149,5 @@ impl Stats {
     fn disks(&self) -> MutexGuard<'_, DiskUsage> {
         // Nobody leaves a half-made value behind.
         self.0.disks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<(Mono, Arc<Collected>)>> {
-        // As of the disks.
-        self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

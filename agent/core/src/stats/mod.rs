@@ -8,6 +8,7 @@
 //!
 //! Source: `pkg/kubelet/stats`, `pkg/kubelet/server/stats`, and cAdvisor, which the kubelet has within itself.
 
+mod age;
 mod cadvisor;
 mod collected;
 mod disk;
@@ -22,6 +23,7 @@ pub mod summary;
 mod v1;
 mod v2;
 
+pub use age::{INTERVAL, is_due};
 pub use cadvisor::cgroup_metrics;
 pub use collected::{
     Collected, ContainerSubject, Network, NetworkOf, Node, PodSubject, Subjects, VolumeSubject, nano_cores,
