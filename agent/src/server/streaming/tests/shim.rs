@@ -5,7 +5,7 @@ use std::{
     io,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -20,7 +20,7 @@ use prost::Message as _;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Bytes of the output that [`FLOOD`] writes.
-pub(super) const FLOOD_BYTES: usize = 256 << 20;
+const FLOOD_BYTES: usize = 256 << 20;
 
 /// Bytes that wait for a connection before nothing more is written to it.
 const PENDING_MAX: usize = 64 << 10;
@@ -31,6 +31,8 @@ const INPUT_WINDOW: u64 = 32 << 10;
 /// What was seen of clients.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
+    /// How streams with processes were begun.
+    pub(super) begun: Mutex<Vec<What>>,
     /// Bytes of the flood that somebody took.
     pub(super) flooded: AtomicUsize,
     /// Connections that are open.
@@ -136,6 +138,9 @@ impl Shim<'_> {
     }
 
     fn said(&mut self, stream: u32, what: What) {
+        if matches!(what, What::Attach(_) | What::Exec(_)) {
+            self.seen.begun.lock().unwrap().push(what.clone());
+        }
         match what {
             What::Attach(_) => self.begin(stream, Process::Container),
             What::Exec(start) => self.exec(stream, &start.command),

@@ -1,6 +1,12 @@
 //! What the tests of sessions have in common.
 
-use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use berth_core::{
     id::{ContainerId, ContainerName, PodName, PodUid, SandboxId},
@@ -14,7 +20,10 @@ use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use tempfile::TempDir;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::mpsc,
+};
 
 use super::shim::{self, Seen};
 use crate::{
@@ -34,7 +43,14 @@ use crate::{
 /// Far longer than anything here takes.
 pub(super) const LONG: Duration = Duration::from_secs(300);
 
-/// A node with one pod, whose containers are `app` (which reads), `once` (which reads once), `tty` and `ended`.
+/// Bytes that the kernel keeps for a client that does not read: few, so that what is kept here can be told from it.
+const SEND_BUFFER: u32 = 64 << 10;
+
+/// The sandbox of the pod.
+pub(super) const SANDBOX: &str = "0123456789";
+
+/// A node with one pod, whose containers are `app` (which reads), `once` (which reads once), `tty` and `once-tty` (as those, with a
+/// terminal), `closed` (which does not read) and `ended`.
 pub(super) struct World {
     pub(super) address: SocketAddr,
     pub(super) seen: Arc<Seen>,
@@ -50,6 +66,8 @@ const MANIFEST: &str = r#"{
         { "name": "app", "image": "app", "stdin": true },
         { "name": "once", "image": "app", "stdin": true, "stdinOnce": true },
         { "name": "tty", "image": "app", "stdin": true, "tty": true },
+        { "name": "once-tty", "image": "app", "stdin": true, "stdinOnce": true, "tty": true },
+        { "name": "closed", "image": "app" },
         { "name": "ended", "image": "app" }
     ] }
 }"#;
@@ -65,7 +83,7 @@ impl World {
         let directory = TempDir::new().unwrap();
         let run = directory.path().display().to_string();
         std::fs::create_dir(directory.path().join("shim")).unwrap();
-        let sandbox = SandboxId::from_known("0123456789");
+        let sandbox = SandboxId::from_known(SANDBOX);
         let (events, _nobody) = mpsc::channel(1);
         let shims = Shims::new(&run, Path::new("/nowhere"), events);
         let seen = shim::start(&shims.socket(&sandbox), version);
@@ -81,7 +99,11 @@ impl World {
             sockets: Sockets::default(),
             idle: Some(LONG),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        // Those that are accepted have it from here.
+        socket.set_send_buffer_size(SEND_BUFFER).unwrap();
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let listener = socket.listen(1024).unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve(listener, Arc::clone(&streaming)));
         Self { address, seen, streaming, _directory: directory, _containerd: containerd }
