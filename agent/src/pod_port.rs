@@ -135,7 +135,8 @@ fn said(network: &str, port: u16, error: &io::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use nix::sys::socket::{setsockopt, sockopt};
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
@@ -143,6 +144,24 @@ mod tests {
 
     use super::*;
     use crate::{netns, own_mounts};
+
+    /// A port on which nobody listens, and which nobody else gets for as long as its socket is there: connections to it are refused, of both
+    /// families where there are both.
+    pub(crate) fn nobodys_port() -> (TcpSocket, u16) {
+        let of_both = TcpSocket::new_v6().and_then(|socket| {
+            setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
+            socket.bind((Ipv6Addr::UNSPECIFIED, 0).into())?;
+            Ok(socket)
+        });
+        let of_ipv4 = |_no_ipv6| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
+            socket
+        };
+        let socket = of_both.unwrap_or_else(of_ipv4);
+        let port = socket.local_addr().unwrap().port();
+        (socket, port)
+    }
 
     #[tokio::test]
     async fn ipv4_comes_first_and_then_ipv6() {
@@ -158,10 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_nobody_has_is_told_as_upstream_tells_it() {
-        // Nobody else gets it meanwhile: a connection of it lingers.
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let (_held, port) = nobodys_port();
         let error = Ports::OfNode.connect(port).await.unwrap_err().to_string();
         let expected = format!(
             "failed to execute portforward in network namespace \"host\": failed to connect to localhost:{port} \

@@ -1,4 +1,5 @@
 mod changes;
+mod subject;
 mod table;
 
 use std::collections::BTreeSet;

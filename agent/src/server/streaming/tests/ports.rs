@@ -17,7 +17,7 @@ use super::{
     world::{LONG, World},
 };
 use crate::{
-    pod_port,
+    pod_port::{self, tests::nobodys_port},
     server::streaming::{forward::Target, port_channels::over_channels, sockets::Sockets},
 };
 
@@ -86,8 +86,8 @@ async fn each_end_of_a_connection_is_passed_on() {
 #[tokio::test]
 async fn a_port_that_nobody_has_is_told_on_the_error_stream() {
     let world = World::start().await;
-    let (listener, port) = listen().await;
-    drop(listener);
+    let (_held, port) = nobodys_port();
+    let port = port.to_string();
     let talk = async {
         let mut client = spdy(world.address, TARGET, VERSION).await;
         let (error, data) = connect(&mut client, &port, "0").await;
@@ -174,8 +174,7 @@ async fn a_tunnel_carries_spdy_within_messages() {
 async fn channels_of_ports_begin_with_their_port() {
     let world = World::start().await;
     let (listener, port) = listen().await;
-    let (gone, gone_port) = listen().await;
-    drop(gone);
+    let (_held, gone_port) = nobodys_port();
     let talk = async {
         let target = format!("{TARGET}?port={port},{gone_port}");
         let mut client = WebSocket::open(world.address, &target, "v4.channel.k8s.io").await;
@@ -187,11 +186,11 @@ async fn channels_of_ports_begin_with_their_port() {
             socket.write_all(b"pong").await.unwrap();
         };
         let (said, ()) = tokio::join!(client.rest(), server);
-        let number = |port: &str| port.parse::<u16>().unwrap().to_le_bytes();
-        assert_eq!(said[&0], [&number(&port)[..], b"pong"].concat());
-        assert_eq!(said[&1], number(&port));
-        assert_eq!(said[&2], number(&gone_port));
-        let failure = said[&3].strip_prefix(&number(&gone_port)[..]).unwrap();
+        let (number, gone_number) = (port.parse::<u16>().unwrap().to_le_bytes(), gone_port.to_le_bytes());
+        assert_eq!(said[&0], [&number[..], b"pong"].concat());
+        assert_eq!(said[&1], number);
+        assert_eq!(said[&2], gone_number);
+        let failure = said[&3].strip_prefix(&gone_number[..]).unwrap();
         assert!(String::from_utf8_lossy(failure).contains("connection refused"));
     };
     timeout(LONG, talk).await.unwrap();
