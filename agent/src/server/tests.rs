@@ -6,6 +6,7 @@ mod bounds;
 mod client;
 mod page;
 pub(super) mod pki;
+mod ports;
 mod presented;
 mod protocols;
 mod reviews;

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     causes::with_causes,
+    cluster::Clients,
     config::{AuthorizationSettings, ServerSettings},
     threads,
 };
@@ -42,10 +43,13 @@ pub async fn run(
     presenting: Presenting,
     cancel: CancellationToken,
 ) {
-    let (served, main) = (Arc::new(served), Handle::current());
+    let node = served.host.config.node.name.as_str().into();
+    let asking = Asking { clients: served.clients.clone(), node, main: Handle::current() };
+    let (requests, served) = (served.requests.clone(), Arc::new(served));
     loop {
         let (ended, end) = oneshot::channel::<()>();
-        let serving = serve(Arc::clone(&served), settings.clone(), presenting.clone(), main.clone());
+        let (served, requests) = (Arc::clone(&served), requests.clone());
+        let serving = serve(served, requests, asking.clone(), settings.clone(), presenting.clone());
         let cancelled = cancel.clone().cancelled_owned();
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
             // Told by being dropped, whatever becomes of the thread.
@@ -79,11 +83,28 @@ pub async fn run(
     }
 }
 
+/// Who is asked about those who ask.
+#[derive(Debug, Clone)]
+pub(super) struct Asking {
+    /// The API server, where the node has one.
+    pub(super) clients: Option<Clients>,
+    /// The node's name.
+    pub(super) node: Arc<str>,
+    /// The runtime that has the connections of `clients`.
+    pub(super) main: Handle,
+}
+
 /// Serves both ports.
-async fn serve(served: Arc<Served>, settings: ServerSettings, presenting: Presenting, main: Handle) {
+pub(super) async fn serve<A: Answers + Clone>(
+    answers: A,
+    requests: Requests,
+    asking: Asking,
+    settings: ServerSettings,
+    presenting: Presenting,
+) {
     let asks = settings.authentication.client_ca.is_some();
     let made = tls::config(&settings.tls, presenting, asks).and_then(|config| {
-        let (gate, following) = gate(&served, &settings, &main)?;
+        let (gate, following) = gate(&asking, &settings)?;
         Ok((TlsAcceptor::from(Arc::new(config)), gate, following))
     });
     let (acceptor, gate, following) = match made {
@@ -93,13 +114,13 @@ async fn serve(served: Arc<Served>, settings: ServerSettings, presenting: Presen
             return pending().await;
         }
     };
-    let port = main_port(Arc::clone(&served), gate, settings.debugging, served.requests.clone());
+    let port = main_port(answers.clone(), gate, settings.debugging, requests.clone());
     let listening = listen::keep(settings.listen, "the server", move |stream, peer| {
         port.take(stream, peer, Some(acceptor.clone()));
     });
     let read_only = async {
         let Some(address) = settings.read_only else { return pending().await };
-        let port = read_only_port(Arc::clone(&served), served.requests.clone());
+        let port = read_only_port(answers, requests);
         listen::keep(address, "the read-only server", move |stream, peer| port.take(stream, peer, None))
             .await;
     };
@@ -136,19 +157,17 @@ pub(super) fn read_only_port<A>(answers: A, requests: Requests) -> Arc<Port<A>> 
 
 /// Who may, and what keeps that up to date.
 fn gate(
-    served: &Served,
+    asking: &Asking,
     settings: &ServerSettings,
-    main: &Handle,
 ) -> Result<(Gate, impl Future<Output = ()> + use<>), rustls::Error> {
-    let reviewer = || served.clients.clone().map(|clients| Reviewer::new(clients, main.clone()));
+    let reviewer = || asking.clients.clone().map(|clients| Reviewer::new(clients, asking.main.clone()));
     let authentication = &settings.authentication;
     let tokens = authentication.tokens.zip(reviewer()).map(|(keep, reviewer)| Tokens::new(reviewer, keep));
     let (client_ca, following) = authentication.client_ca.as_deref().map(ClientCa::of).unzip();
     let authorizer = match settings.authorization {
         AuthorizationSettings::AlwaysAllow => Authorizer::AlwaysAllow,
         AuthorizationSettings::Webhook { allowed, denied } => {
-            let node = served.host.config.node.name.as_str().into();
-            let kept = super::authorize::Kept::default();
+            let (node, kept) = (Arc::clone(&asking.node), super::authorize::Kept::default());
             Authorizer::Webhook(Access { reviewer: reviewer(), node, allowed, denied, kept })
         }
     };

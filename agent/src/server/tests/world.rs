@@ -187,7 +187,7 @@ pub(super) fn certificate(of: &Authority) -> Arc<CertifiedKey> {
 
 /// Says what was asked; a stream says back what it is told. The query may ask for `never`, an answer that is never made, for `waits`, one
 /// that waits for its second piece, and for so many `bytes`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Echo {
     endless: watch::Sender<usize>,
 }
