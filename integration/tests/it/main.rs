@@ -70,7 +70,6 @@ mod silent;
 mod snapshotters;
 mod soak;
 mod stalls;
-mod statistics;
 mod stock;
 mod suite;
 mod swept;
@@ -145,7 +144,6 @@ fn main() -> ExitCode {
         interrupted::tests(),
         silent::tests(),
         stalls::tests(),
-        statistics::tests(),
         unanswered::tests(),
         behind::tests(),
         chaos::tests(),

@@ -15,6 +15,7 @@ mod logs;
 mod metrics;
 mod raw;
 mod rights;
+mod statistics;
 mod stress;
 mod values;
 
@@ -39,7 +40,6 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 
-pub(crate) use self::alone::Alone;
 pub(crate) use self::stress::ten_gigabytes;
 use crate::api_pods::{is_ready, path};
 use crate::kit::{measured, pod, spent, with};
@@ -63,6 +63,7 @@ pub(crate) fn tests() -> Vec<Test> {
             .long()
             .alone()
             .within(LONG_LIMIT),
+        test("statistics::are_what_the_files_of_cgroups_say", statistics::all),
         test("as_kubelet::values_are_its", values::all).long().within(LONG_LIMIT),
     ]
 }

@@ -25,16 +25,16 @@ const WHO: Use = Use::Client { name: "somebody", group: "" };
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A node that is alone, its authority, and who may ask it.
-pub(crate) struct Alone {
-    pub(crate) node: Node,
+pub(super) struct Alone {
+    pub(super) node: Node,
     kubelet: Option<Kubelet>,
     pub(super) authority: Authority,
     pub(super) at: SocketAddr,
-    pub(crate) client: Client,
+    pub(super) client: Client,
 }
 
 impl Alone {
-    pub(crate) fn start() -> Result<Self> {
+    pub(super) fn start() -> Result<Self> {
         let root = World::here()?.root().to_owned();
         let authority = Authority::make(&root.join("authority"))?;
         let server = authority.sign("server", Use::Server(ADDRESS))?;
@@ -69,13 +69,13 @@ impl Alone {
     }
 
     /// The name of the pod of a manifest.
-    pub(crate) fn pod(&self, manifest: &str) -> String {
+    pub(super) fn pod(&self, manifest: &str) -> String {
         let node = if self.kubelet.is_some() { kubelet::NODE_NAME } else { "lab" };
         format!("{manifest}-{node}")
     }
 
     /// Puts a manifest there and waits until the server says that its pod is ready.
-    pub(crate) fn run(&self, name: &str, manifest: &str) -> Result<()> {
+    pub(super) fn run(&self, name: &str, manifest: &str) -> Result<()> {
         match &self.kubelet {
             None => self.node.apply(name, manifest)?,
             Some(kubelet) => {
@@ -91,7 +91,7 @@ impl Alone {
     }
 
     /// Takes a manifest away and waits until the server shows no pod of it.
-    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
         match &self.kubelet {
             None => self.node.remove(name)?,
             Some(kubelet) => files::remove(kubelet.manifests().join(format!("{name}.yaml")))?,
@@ -114,7 +114,7 @@ impl Alone {
     }
 
     /// Ends it.
-    pub(crate) fn end(self) -> Result<()> {
+    pub(super) fn end(self) -> Result<()> {
         if let Some(kubelet) = self.kubelet {
             for manifest in files::list(kubelet.manifests())? {
                 files::remove(manifest)?;

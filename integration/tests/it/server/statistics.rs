@@ -5,13 +5,9 @@ use berth_integration::cgroup::{self, Group};
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
+use super::alone::Alone;
 use crate::kit::{FOR_EVER, SOON, container_group, group, pod, shell, with};
-use crate::server::Alone;
-use crate::suite::{Test, same, test};
-
-pub(crate) fn tests() -> Vec<Test> {
-    vec![test("statistics::are_what_the_files_of_cgroups_say", all)]
-}
+use crate::suite::same;
 
 /// Memory that a container may have, MiB.
 const LIMIT: u64 = 64;
@@ -23,7 +19,7 @@ const WRITTEN: u64 = 5;
 /// What a container at rest may take or give back between two looks.
 const AT_REST: u64 = 1 << 20;
 
-fn all() -> Result<()> {
+pub(super) fn all() -> Result<()> {
     let alone = Alone::start()?;
     let limits = json!({ "resources": { "limits": { "cpu": "100m", "memory": format!("{LIMIT}Mi") } } });
     let burns = shell("burns", "trap 'exit 0' TERM; while :; do :; done", limits.clone());
