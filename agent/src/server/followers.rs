@@ -1,14 +1,11 @@
 //! How many logs may be followed at once.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
-
 use berth_core::{
     id::{ContainerName, PodUid},
     server::Refusal,
 };
+
+use super::shares::{Full, Share, Shares};
 
 /// Followers of the node. Each has a connection, of which there are 512, and a few descriptors.
 pub(super) const NODE_MAX: usize = 256;
@@ -19,14 +16,16 @@ pub(super) const CONTAINER_MAX: usize = 64;
 type Container = (PodUid, ContainerName);
 
 /// Places for followers of logs. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct Followers(Arc<Mutex<BTreeMap<Container, usize>>>);
+#[derive(Debug, Clone)]
+pub struct Followers(Shares<Container>);
 
 /// A place, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Follower {
-    followers: Followers,
-    container: Container,
+pub(super) type Follower = Share<Container>;
+
+impl Default for Followers {
+    fn default() -> Self {
+        Self(Shares::new(NODE_MAX, CONTAINER_MAX))
+    }
 }
 
 impl Followers {
@@ -35,33 +34,10 @@ impl Followers {
     /// # Errors
     /// 429 when there is none.
     pub(super) fn take(&self, pod: &PodUid, container: &ContainerName) -> Result<Follower, Refusal> {
-        let container = (pod.clone(), container.clone());
-        let mut taken = self.taken();
-        if taken.values().sum::<usize>() >= NODE_MAX {
-            return Err(Refusal::too_many_followers("the node", NODE_MAX));
-        }
-        let of_container = taken.entry(container.clone()).or_default();
-        if *of_container >= CONTAINER_MAX {
-            return Err(Refusal::too_many_followers("the container", CONTAINER_MAX));
-        }
-        *of_container += 1;
-        Ok(Follower { followers: self.clone(), container })
-    }
-
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<Container, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let mut taken = self.followers.taken();
-        if let Some(count) = taken.get_mut(&self.container) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.container);
-            }
-        }
+        self.0.take(&(pod.clone(), container.clone())).map_err(|full| match full {
+            Full::All => Refusal::too_many_followers("the node", NODE_MAX),
+            Full::Own => Refusal::too_many_followers("the container", CONTAINER_MAX),
+        })
     }
 }
 
@@ -87,6 +63,6 @@ mod tests {
         held.pop();
         held.push(take(99, "c").unwrap());
         drop(held);
-        assert!(followers.taken().is_empty(), "nothing is kept of containers that have none");
+        assert!(followers.0.is_empty(), "nothing is kept of containers that have none");
     }
 }

@@ -22,6 +22,7 @@ mod lanes;
 mod listen;
 mod requests;
 mod review;
+mod shares;
 mod state;
 mod streaming;
 mod thread;

@@ -1,11 +1,8 @@
 //! How many sessions there may be at once.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
-
 use berth_core::{id::PodUid, server::streaming::Refusal};
+
+use crate::server::shares::{Full, Share, Shares};
 
 /// Sessions of the node: each may hold some hundred KiB and a few descriptors.
 pub(in crate::server) const NODE_MAX: usize = 512;
@@ -14,14 +11,16 @@ pub(in crate::server) const NODE_MAX: usize = 512;
 pub(in crate::server) const POD_MAX: usize = 256;
 
 /// Places for sessions. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Places(Arc<Mutex<BTreeMap<PodUid, usize>>>);
+#[derive(Debug, Clone)]
+pub(super) struct Places(Shares<PodUid>);
 
 /// A place, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
-    pod: PodUid,
+pub(super) type Place = Share<PodUid>;
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(Shares::new(NODE_MAX, POD_MAX))
+    }
 }
 
 impl Places {
@@ -30,32 +29,10 @@ impl Places {
     /// # Errors
     /// 429 when there is none.
     pub(super) fn take(&self, pod: &PodUid) -> Result<Place, Refusal> {
-        let mut taken = self.taken();
-        if taken.values().sum::<usize>() >= NODE_MAX {
-            return Err(Refusal::too_many("the node", NODE_MAX));
-        }
-        let of_pod = taken.entry(pod.clone()).or_default();
-        if *of_pod >= POD_MAX {
-            return Err(Refusal::too_many("the pod", POD_MAX));
-        }
-        *of_pod += 1;
-        Ok(Place { places: self.clone(), pod: pod.clone() })
-    }
-
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<PodUid, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.taken();
-        if let Some(count) = taken.get_mut(&self.pod) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.pod);
-            }
-        }
+        self.0.take(pod).map_err(|full| match full {
+            Full::All => Refusal::too_many("the node", NODE_MAX),
+            Full::Own => Refusal::too_many("the pod", POD_MAX),
+        })
     }
 }
 
@@ -78,6 +55,6 @@ mod tests {
         held.pop();
         held.push(take(9).unwrap());
         drop(held);
-        assert!(places.taken().is_empty(), "nothing is kept of pods that have none");
+        assert!(places.0.is_empty(), "nothing is kept of pods that have none");
     }
 }
