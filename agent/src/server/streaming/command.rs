@@ -25,10 +25,14 @@ use super::{
     pump::{AtInputEnd, Kind, Process, failed},
     session::{Carrier, session},
     spdy,
-    switch::{asked, not_spoken, offered, refused, switch},
+    switch::{asked, not_spoken, offered, switch},
     websocket,
 };
-use crate::{causes::with_causes, runtime::Exec, server::Response};
+use crate::{
+    causes::with_causes,
+    runtime::Exec,
+    server::{Response, answer::refused},
+};
 
 /// Begins the process of a session.
 type Begin = BoxFuture<'static, Result<Process, Outcome>>;

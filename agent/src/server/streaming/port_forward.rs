@@ -19,9 +19,12 @@ use super::{
     forward::{self, Target},
     idle::Watched,
     port_channels::over_channels,
-    switch::{asked, is_web_socket, not_spoken, offered, refused, switch},
+    switch::{asked, is_web_socket, not_spoken, offered, switch},
 };
-use crate::{pod_port, server::Response};
+use crate::{
+    pod_port,
+    server::{Response, answer::refused},
+};
 
 /// By which protocol connections are forwarded.
 #[derive(Debug)]

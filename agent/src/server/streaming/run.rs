@@ -10,11 +10,14 @@ use berth_proto::{client::AttachReceiver, shim::attach_output};
 use http::{Request, StatusCode};
 use tokio::time::sleep;
 
-use super::{Streaming, switch::refused};
+use super::Streaming;
 use crate::{
     causes::with_causes,
     runtime::Exec,
-    server::{Response, answer::of},
+    server::{
+        Response,
+        answer::{of, refused},
+    },
 };
 
 /// Bytes that are kept of each stream: what follows is read and dropped (containerd `container_execsync.go`).

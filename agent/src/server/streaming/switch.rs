@@ -12,10 +12,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::{
     causes::with_causes,
-    server::{
-        Response,
-        answer::{empty, of},
-    },
+    server::{Response, answer::empty},
 };
 
 /// How long the answer may take to be written, after which the connection has the other protocol.
@@ -97,18 +94,6 @@ where
             Err(_elapsed) => tracing::debug!("a client does not take the answer to its upgrade"),
         }
     });
-    response
-}
-
-/// What a client is told in place of a session. Source: `WriteErrorString` of `go-restful`: the text alone.
-pub(super) fn refused(refusal: Refusal) -> Response {
-    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = of(status, "text/plain; charset=utf-8", refusal.text);
-    for (name, value) in refusal.headers {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            response.headers_mut().append(HeaderName::from_static(name), value);
-        }
-    }
     response
 }
 
