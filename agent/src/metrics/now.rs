@@ -74,21 +74,24 @@ impl Present {
 
     fn count_wanted(&self, pods: &[PodView]) {
         for (label, is_static) in [("", false), ("true", true)] {
-            let of_kind = |pod: &&PodView| (pod.pod.source != Source::Api) == is_static;
+            let mut counts = BTreeMap::<_, usize>::new();
+            let (mut wanted, mut active) = (0, 0);
+            for pod in pods.iter().filter(|pod| (pod.pod.source != Source::Api) == is_static) {
+                let (lifecycle, config) = working(&pod.pod, &pod.status, pod.remains);
+                *counts.entry((lifecycle, config)).or_default() += 1;
+                if config == CONFIGS[0] {
+                    wanted += 1;
+                    active += usize::from(!pod.status.phase.is_final());
+                }
+            }
             for (lifecycle, config) in
                 LIFECYCLES.into_iter().flat_map(|one| CONFIGS.map(|other| (one, other)))
             {
-                let is_so =
-                    |pod: &&PodView| working(&pod.pod, &pod.status, pod.remains) == (lifecycle, config);
-                let count = pods.iter().filter(of_kind).filter(is_so).count();
+                let count = counts.get(&(lifecycle, config)).copied().unwrap_or_default();
                 self.working.with_label_values(&[lifecycle, config, label]).set(number(count));
             }
-            let is_wanted = |pod: &&PodView| working(&pod.pod, &pod.status, pod.remains).1 == CONFIGS[0];
-            let is_active = |pod: &&PodView| !pod.status.phase.is_final();
-            let all = || pods.iter().filter(of_kind).filter(is_wanted);
-            let (wanted, active) = (all(), all().filter(is_active));
-            self.desired.with_label_values(&[label]).set(number(wanted.count()));
-            self.active.with_label_values(&[label]).set(number(active.count()));
+            self.desired.with_label_values(&[label]).set(number(wanted));
+            self.active.with_label_values(&[label]).set(number(active));
         }
     }
 
