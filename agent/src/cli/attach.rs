@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::{
     ask::{ContainerName, Failure},
     output::{TextOrJson, show},
-    streams::{LeavingKeys, Output, read_input, streams},
+    streams::{LeavingKeys, Output, exit_code, read_input, streams},
     terminal::Raw,
 };
 use crate::control::{
@@ -51,7 +51,7 @@ pub(super) async fn run(socket: &Path, options: &Options) -> Result<ExitCode, Fa
     let answer = streams(client, input, &mut Output::new(TextOrJson::Text), raw).await;
     drop(terminal);
     match answer? {
-        Answer::Exited { code } => Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))),
+        Answer::Exited { code } => Ok(exit_code(code)),
         Answer::Left => Ok(ExitCode::SUCCESS),
         other => Err(other.into()),
     }

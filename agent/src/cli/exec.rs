@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{
     ask::{ContainerName, Failure},
     output::{TextOrJson, put_json},
-    streams::{Kept, Output, read_input, streams},
+    streams::{Kept, Output, exit_code, read_input, streams},
     terminal::Raw,
 };
 use crate::control::{
@@ -70,7 +70,7 @@ pub(super) async fn run(socket: &Path, options: &Options) -> Result<ExitCode, Fa
             if let Output::Kept(kept) = output {
                 put_json(&ExecEnd { exit_code: code, kept })?;
             }
-            Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
+            Ok(exit_code(code))
         }
         other => Err(other.into()),
     }

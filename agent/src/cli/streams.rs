@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read},
+    process::ExitCode,
     thread,
 };
 
@@ -75,6 +76,11 @@ pub(super) struct Kept {
 
 fn as_text<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&String::from_utf8_lossy(bytes))
+}
+
+/// Ours, of a process that has ended with this one.
+pub(super) fn exit_code(code: u32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 /// Keeps what there is room for; whether something was left out.
