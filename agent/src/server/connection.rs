@@ -9,7 +9,7 @@ use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -20,6 +20,7 @@ use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
 use super::{
     connections::{Connections, Seat, Seated},
     dispatch::{Answers, Gate, Refusals, answer},
+    h2_streams::Streams,
     hang_up::HangUp,
     requests::Requests,
     state::{End, State},
@@ -169,7 +170,7 @@ impl<A: Answers> Port<A> {
             let (port, peer) = (Arc::clone(&self), Arc::clone(&peer));
             async move { Ok::<_, Infallible>(answer(&port, &peer, request).await) }
         });
-        let mut server = http2::Builder::new(TokioExecutor::new());
+        let mut server = http2::Builder::new(Streams);
         server
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)

@@ -14,6 +14,7 @@ use std::{
 };
 
 use berth_core::time::Mono;
+use futures::future::AbortHandle;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Bytes, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
@@ -22,6 +23,7 @@ use tower::BoxError;
 use super::{
     Body, Response,
     connection::{Peer, Times},
+    h2_streams,
     requests::UnderWay,
     state::{Busy, millis, of_millis},
 };
@@ -52,8 +54,11 @@ pub(super) struct Taking {
     pieces: AtomicUsize,
     /// Whether it waits for whoever makes it.
     waits: AtomicBool,
-    /// How long nothing may be taken.
+    /// How long nothing may be taken, and how long once it was given up.
     limit: Duration,
+    limit_then: Duration,
+    /// The stream of HTTP/2 that it is given on, where there is one.
+    stream: Option<AbortHandle>,
     _held: (Busy, UnderWay, Option<Kept>),
 }
 
@@ -66,7 +71,21 @@ impl Taking {
     pub(super) fn left(&self, now: Mono) -> Option<Duration> {
         let is_owed = self.pieces.load(Relaxed) > 0 || !self.waits.load(Relaxed);
         let since = now.since(of_millis(self.changed.load(Relaxed)));
-        is_owed.then(|| self.limit.saturating_sub(since))
+        let limit = if self.is_given_up() { self.limit_then } else { self.limit };
+        is_owed.then(|| limit.saturating_sub(since))
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.stream.as_ref().is_some_and(AbortHandle::is_aborted)
+    }
+
+    /// Ends the stream that it is given on, and nothing else of its connection. `false` where there is none, or it was ended already: what is
+    /// left then is the connection's.
+    pub(super) fn give_up(&self) -> bool {
+        let Some(stream) = self.stream.as_ref().filter(|stream| !stream.is_aborted()) else { return false };
+        stream.abort();
+        self.change();
+        true
     }
 }
 
@@ -112,6 +131,8 @@ pub(super) fn hold(
         pieces: AtomicUsize::new(0),
         waits: AtomicBool::new(false),
         limit,
+        limit_then: limit.min(times.taken),
+        stream: h2_streams::of_task(),
         _held: (busy, under_way, kept),
     });
     peer.state.owes(&taking);

@@ -16,6 +16,7 @@ mod connections;
 mod dispatch;
 mod endpoints;
 mod followers;
+mod h2_streams;
 mod hang_up;
 mod held;
 mod lanes;

@@ -86,15 +86,15 @@ impl State {
         takings.push(Arc::downgrade(taking));
     }
 
-    /// Waits until nothing is under way and nothing was asked for long, or an answer is not taken.
+    /// Waits until nothing is under way and nothing was asked for long, or an answer is not taken that no stream of HTTP/2 can be ended for.
     pub(super) async fn is_to_end(&self, times: Times) -> End {
         loop {
             let now = clock::mono();
-            let until_not_taken = self.until_not_taken(now).unwrap_or(times.taken);
-            let until_silent = self.until_silent(times, now);
-            if until_not_taken.is_zero() {
+            if !self.give_up_what_is_not_taken(now) {
                 return End::NotTaken;
             }
+            let until_not_taken = self.until_not_taken(now).unwrap_or(times.taken);
+            let until_silent = self.until_silent(times, now);
             if until_silent.is_zero() {
                 return End::Silent;
             }
@@ -111,8 +111,18 @@ impl State {
 
     /// `None` where nothing is to be taken.
     pub(super) fn until_not_taken(&self, now: Mono) -> Option<Duration> {
+        self.takings().iter().filter_map(|taking| taking.left(now)).min()
+    }
+
+    /// Ends streams whose answers are not taken. `false` where that takes the whole connection.
+    fn give_up_what_is_not_taken(&self, now: Mono) -> bool {
+        let is_late = |taking: &Arc<Taking>| taking.left(now).is_some_and(|left| left.is_zero());
+        self.takings().into_iter().filter(is_late).all(|taking| taking.give_up())
+    }
+
+    fn takings(&self) -> Vec<Arc<Taking>> {
         let takings = self.takings.lock().unwrap_or_else(PoisonError::into_inner);
-        takings.iter().filter_map(|taking| taking.upgrade()?.left(now)).min()
+        takings.iter().filter_map(Weak::upgrade).collect()
     }
 }
 

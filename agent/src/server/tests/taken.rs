@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use berth_core::server::Places;
-use futures::future::join_all;
+use futures::{future::join_all, poll};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
@@ -65,6 +68,51 @@ async fn an_answer_that_nobody_takes_is_dropped_with_its_connection() {
     world.has_endless(1).await;
     world.has_endless(0).await;
     assert!(rest(&mut stream).await < MANY);
+}
+
+#[tokio::test]
+async fn a_stream_whose_answer_nobody_takes_ends_alone() {
+    let mut settings = Settings::default();
+    settings.times.taken = SOON;
+    let world = World::start(settings).await;
+    let admin = world.authority.client("admin");
+    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
+    let stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_connection_window_size(1 << 30)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let mut ask = async |query: String| {
+        let uri = format!("https://localhost/pods?{query}");
+        let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+        timeout(LONG, sender.send_request(request)).await.unwrap().unwrap()
+    };
+    // One waits for its maker, and is owed nothing.
+    let mut followed = ask("waits=1".to_owned()).await.into_body();
+    assert_eq!(followed.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
+    for _ in 0..3 {
+        let untaken = ask(format!("bytes={MANY}")).await;
+        world.has_endless(2).await;
+        world.has_endless(1).await;
+        let told = untaken.into_body().collect().await.unwrap_err();
+        let reason = std::error::Error::source(&told).and_then(|cause| cause.downcast_ref::<h2::Error>());
+        assert_eq!(reason.and_then(h2::Error::reason), Some(h2::Reason::CANCEL), "{told:?}");
+        let taken = ask("bytes=200000".to_owned()).await;
+        assert_eq!(taken.into_body().collect().await.unwrap().to_bytes().len(), 200_000);
+    }
+    assert!(poll!(followed.frame()).is_pending());
+}
+
+/// All of it lies with the connection already, but for what the client's window leaves out.
+#[tokio::test]
+async fn an_end_of_an_answer_that_nobody_takes_takes_the_connection_along() {
+    let mut settings = Settings::default();
+    settings.times.taken = SOON;
+    let world = World::start(settings).await;
+    let admin = world.authority.client("admin");
+    let path = "/pods?bytes=65536";
 
     let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
     let mut stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
@@ -75,8 +123,8 @@ async fn an_answer_that_nobody_takes_is_dropped_with_its_connection() {
         frames.extend_from_slice(&stream.to_be_bytes());
         frames.extend_from_slice(payload);
     };
-    // SETTINGS_INITIAL_WINDOW_SIZE is 0; then GET https / with authority "x" and this path.
-    frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    // SETTINGS_INITIAL_WINDOW_SIZE is 1; then GET https / with authority "x" and this path.
+    frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]);
     let length = u8::try_from(path.len()).unwrap();
     let head = [&[0x82, 0x87, 0x44, length], path.as_bytes(), &[0x41, 0x01, b'x']].concat();
     frame(1, 5, 1, &head);
