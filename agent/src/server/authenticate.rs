@@ -8,11 +8,13 @@ use std::{
 use berth_core::server::{Credential, Kept, User, bearer, recognize};
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
-use tokio_rustls::rustls::{Error, crypto::ring, pki_types::CertificateDer};
+use tokio_rustls::rustls::{Error, crypto::ring};
 
 use super::{
     bearer_protocol::{self, Shown},
+    certificates::Certificates,
     client_ca::ClientCa,
+    connection::Asker,
     review::{Flights, ReviewError, Reviewer},
 };
 use crate::{causes::with_causes, clock};
@@ -44,14 +46,17 @@ impl Authenticator {
     /// Who has shown these certificates and headers; `None` where nobody knows.
     pub(super) async fn user(
         &self,
-        certificates: &[CertificateDer<'static>],
+        certificates: &Certificates,
         headers: &HeaderMap,
+        asker: Asker,
     ) -> Option<User> {
-        let certificate =
-            self.client_ca.as_ref().map_or(Credential::Absent, |ca| ca.credential(certificates));
+        let certificate = match &self.client_ca {
+            Some(ca) => certificates.credential(ca, asker.from).await,
+            None => Credential::Absent,
+        };
         let token = match (&certificate, &self.tokens) {
             (Credential::Proven(_), _) | (_, None) => Credential::Absent,
-            (_, Some(tokens)) => tokens.shown(headers).await,
+            (_, Some(tokens)) => tokens.shown(headers, asker).await,
         };
         recognize(certificate, token, self.anonymous)
     }
@@ -85,9 +90,9 @@ impl Tokens {
     }
 
     /// What the `Authorization` header comes to, or, where that is nothing, the protocols of a WebSocket.
-    async fn shown(&self, headers: &HeaderMap) -> Credential {
+    async fn shown(&self, headers: &HeaderMap, asker: Asker) -> Credential {
         let of_header = match token(headers) {
-            Some(token) => self.credential(token).await,
+            Some(token) => self.credential(token, asker).await,
             None => Credential::Absent,
         };
         if matches!(of_header, Credential::Proven(_)) {
@@ -96,15 +101,15 @@ impl Tokens {
         match bearer_protocol::shown(headers) {
             Shown::Nothing => of_header,
             Shown::Bad => Credential::Refused,
-            Shown::Token(token) => self.credential(&token).await,
+            Shown::Token(token) => self.credential(&token, asker).await,
         }
     }
 
-    async fn credential(&self, token: &str) -> Credential {
+    async fn credential(&self, token: &str, asker: Asker) -> Credential {
         if token.len() > TOKEN_MAX {
             return Credential::Refused;
         }
-        match self.user(token).await {
+        match self.user(token, asker).await {
             Ok(Some(user)) => Credential::Proven(User::clone(&user)),
             Ok(None) => Credential::Refused,
             Err(error) => {
@@ -118,7 +123,7 @@ impl Tokens {
         Sha256::new().chain_update(self.salt).chain_update(token).finalize().into()
     }
 
-    async fn user(&self, token: &str) -> Answer {
+    async fn user(&self, token: &str, asker: Asker) -> Answer {
         let key = self.key(token);
         let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key, clock::mono());
         if let Some(known) = known {
@@ -127,7 +132,7 @@ impl Tokens {
         let (reviewer, kept, keep) = (self.reviewer.clone(), Arc::clone(&self.kept), self.keep);
         let token = token.to_owned();
         let question = async move {
-            let user = reviewer.token(&token).await?.map(Arc::new);
+            let user = reviewer.token(&token, asker).await?.map(Arc::new);
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             match &user {
                 None => kept.keep_bad(key, None, keep, clock::mono()),

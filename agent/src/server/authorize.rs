@@ -9,6 +9,7 @@ use berth_core::server::{self, Attributes, Verdict};
 
 use super::{
     authenticate::USER_MAX,
+    connection::Asker,
     review::{Flights, ReviewError, Reviewer},
 };
 use crate::clock;
@@ -30,10 +31,10 @@ impl Authorizer {
     ///
     /// # Errors
     /// Nobody could say.
-    pub(super) async fn verdict(&self, asked: &Attributes) -> Result<Verdict, ReviewError> {
+    pub(super) async fn verdict(&self, asked: &Attributes, asker: Asker) -> Result<Verdict, ReviewError> {
         match self {
             Self::AlwaysAllow => Ok(Verdict::Allowed),
-            Self::Webhook(access) => access.verdict(asked).await,
+            Self::Webhook(access) => access.verdict(asked, asker).await,
         }
     }
 }
@@ -67,7 +68,7 @@ impl Default for Kept {
 }
 
 impl Access {
-    pub(super) async fn verdict(&self, asked: &Attributes) -> Result<Verdict, ReviewError> {
+    pub(super) async fn verdict(&self, asked: &Attributes, asker: Asker) -> Result<Verdict, ReviewError> {
         let known = {
             let mut answers = self.kept.answers.lock().unwrap_or_else(PoisonError::into_inner);
             answers.get(asked, clock::mono())
@@ -80,7 +81,7 @@ impl Access {
             (reviewer.main().clone(), Arc::clone(&self.kept.answers), Arc::clone(&self.node));
         let (allowed, denied, question) = (self.allowed, self.denied, asked.clone());
         let asking = async move {
-            let verdict = reviewer.access(&node, &question).await?;
+            let verdict = reviewer.access(&node, &question, asker).await?;
             if question.user.size() <= USER_MAX {
                 let (mut answers, now) =
                     (answers.lock().unwrap_or_else(PoisonError::into_inner), clock::mono());

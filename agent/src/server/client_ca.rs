@@ -18,23 +18,39 @@ use x509_cert::{
     der::{Decode as _, Tag, Tagged as _, asn1::ObjectIdentifier},
 };
 
+use super::turns::Turns;
 use crate::causes::with_causes;
 
 /// How often the file is read again.
 const EVERY: Duration = Duration::from_secs(10);
 /// Bytes of the file: some hundred authorities.
 const BYTES_MAX: u64 = 1 << 20;
+/// Judgements at once.
+const JUDGES: usize = 2;
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 /// A user's UID (`k8s.io/apimachinery/pkg/apis/asn1/oid.go`).
 const UID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.57683.2");
 
-type Verifier = Arc<dyn ClientCertVerifier>;
+/// Who says whether authorities have signed something.
+pub(super) type Verifier = Arc<dyn ClientCertVerifier>;
 
 /// The authorities of now; none before their file could be read.
 #[derive(Debug, Clone)]
-pub(super) struct ClientCa(watch::Receiver<Option<Verifier>>);
+pub(super) struct ClientCa {
+    verifier: watch::Receiver<Option<Verifier>>,
+    turns: Arc<Turns>,
+}
+
+/// What authorities say of certificates.
+#[derive(Debug)]
+pub(super) struct Judged {
+    /// Who they make of somebody.
+    pub(super) credential: Credential,
+    /// Their end, where they hold.
+    pub(super) ends: Option<UnixTime>,
+}
 
 /// Why there are no authorities.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +76,21 @@ impl ClientCa {
     fn of_each(file: &Path, every: Duration) -> (Self, impl Future<Output = ()> + use<>) {
         let (sender, receiver) = watch::channel(None);
         let file = file.to_owned();
-        (Self(receiver), async move { follow(&file, every, &sender).await })
+        (Self::following(receiver), async move { follow(&file, every, &sender).await })
+    }
+
+    fn following(verifier: watch::Receiver<Option<Verifier>>) -> Self {
+        Self { verifier, turns: Arc::new(Turns::new(JUDGES)) }
+    }
+
+    /// Whoever says now whether they have signed something; `None` where there are no authorities.
+    pub(super) fn now(&self) -> Option<Verifier> {
+        self.verifier.borrow().clone()
+    }
+
+    /// Turns at asking that.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// Those of a file that is read without a pause.
@@ -72,26 +102,36 @@ impl ClientCa {
     /// Waits for others than those of now.
     #[cfg(test)]
     pub(super) async fn changed(&mut self) {
-        self.0.changed().await.unwrap();
+        self.verifier.changed().await.unwrap();
     }
 
     /// Those of a text, for good.
     #[cfg(test)]
     pub(super) fn fixed(pem: &str) -> Self {
-        Self(watch::channel(Some(verifier(pem).unwrap())).1)
+        Self::judged_by(verifier(pem).unwrap())
     }
 
-    /// Judges a certificate with those between it and its authority, as of now.
-    pub(super) fn credential(&self, chain: &[CertificateDer<'static>]) -> Credential {
-        let Some((leaf, between)) = chain.split_first() else { return Credential::Absent };
-        let Some(verifier) = self.0.borrow().clone() else { return Credential::Refused };
-        if let Err(error) = verifier.verify_client_cert(leaf, between, UnixTime::now()) {
-            tracing::debug!(error = with_causes(&error), "a client certificate does not hold");
-            return Credential::Refused;
-        }
-        let fingerprint: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
-        names(leaf).map_or(Credential::Refused, |names| of_certificate(names, &fingerprint))
+    /// Those that somebody speaks for, for good.
+    #[cfg(test)]
+    pub(super) fn judged_by(verifier: Verifier) -> Self {
+        Self::following(watch::channel(Some(verifier)).1)
     }
+}
+
+/// Judges a certificate with those between it and its authority, as of now.
+pub(super) fn judge(by: &dyn ClientCertVerifier, chain: &[CertificateDer<'static>]) -> Judged {
+    let refused = Judged { credential: Credential::Refused, ends: None };
+    let Some((leaf, between)) = chain.split_first() else { return refused };
+    if let Err(error) = by.verify_client_cert(leaf, between, UnixTime::now()) {
+        tracing::debug!(error = with_causes(&error), "a client certificate does not hold");
+        return refused;
+    }
+    let Ok(certificate) = Certificate::from_der(leaf) else { return refused };
+    let fingerprint: String = Sha256::digest(leaf).iter().map(|byte| format!("{byte:02x}")).collect();
+    let ends = certificate.tbs_certificate.validity.not_after.to_unix_duration();
+    let Some(names) = names(certificate) else { return refused };
+    let credential = of_certificate(names, &fingerprint);
+    Judged { credential, ends: Some(UnixTime::since_unix_epoch(ends)) }
 }
 
 /// Reads the file again and again. What cannot be used leaves what was.
@@ -152,8 +192,8 @@ fn verifier(pem: &str) -> Result<Verifier, CaError> {
 }
 
 /// What a certificate says; `None` where a name of it cannot be read.
-fn names(der: &[u8]) -> Option<CertificateNames> {
-    let subject = Certificate::from_der(der).ok()?.tbs_certificate.subject;
+fn names(certificate: Certificate) -> Option<CertificateNames> {
+    let subject = certificate.tbs_certificate.subject;
     let attributes = || subject.0.iter().flat_map(|part| part.0.iter());
     let of = |kind| attributes().filter(|one| one.oid == kind).map(text).collect::<Option<Vec<_>>>();
     Some(CertificateNames {

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use berth_core::server::{Debugging, ServerType};
+use berth_core::server::{Debugging, Origin, ServerType};
 use http::Request;
 use hyper::{
     body::Incoming,
@@ -15,13 +15,15 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
-use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
+use tokio_rustls::TlsAcceptor;
 
 use super::{
+    certificates::Certificates,
     connections::{Connections, Seat, Seated},
     dispatch::{Answers, Gate, Refusals, answer},
     h2_streams::Streams,
     hang_up::HangUp,
+    heads::Waiting,
     requests::Requests,
     state::{End, State},
     tls::H2,
@@ -85,9 +87,32 @@ pub(super) struct Port<A> {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
-    /// What they have shown, from their own to the last before an authority.
-    pub(super) certificates: Vec<CertificateDer<'static>>,
+    /// What they have shown.
+    pub(super) certificates: Certificates,
+    pub(super) waiting: Waiting,
     pub(super) state: Arc<State>,
+}
+
+/// Somebody of whom nothing is known yet but where they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asker {
+    pub(super) from: Origin,
+    /// Whether that is the node itself, or a connection from there was let in.
+    pub(super) is_known: bool,
+}
+
+impl Peer {
+    fn new(address: SocketAddr, certificates: Certificates, seat: &Seat) -> Self {
+        Self { address, certificates, waiting: seat.waiting(), state: seat.state() }
+    }
+}
+
+impl<A> Port<A> {
+    /// Who asks.
+    pub(super) fn asker(&self, peer: &Peer) -> Asker {
+        let from = Origin::of(peer.address.ip());
+        Asker { from, is_known: peer.state.is_admitted() || self.connections.knows(from) }
+    }
 }
 
 impl<A: Answers> Port<A> {
@@ -102,7 +127,7 @@ impl<A: Answers> Port<A> {
             match tls {
                 Some(tls) => Box::pin(port.shake_hands(stream, address, seat, tls)).await,
                 None => {
-                    let peer = Peer { address, certificates: Vec::new(), state: seat.state() };
+                    let peer = Peer::new(address, Certificates::default(), &seat);
                     let hang_up = HangUp::of(&stream);
                     Box::pin(port.http1(Seated::new(stream, seat), peer, hang_up)).await;
                 }
@@ -125,8 +150,8 @@ impl<A: Answers> Port<A> {
         };
         let (_, session) = stream.get_ref();
         let is_h2 = session.alpn_protocol() == Some(H2);
-        let certificates = session.peer_certificates().unwrap_or_default().to_vec();
-        let peer = Peer { address, certificates, state: seat.state() };
+        let certificates = Certificates::new(session.peer_certificates().unwrap_or_default());
+        let peer = Peer::new(address, certificates, &seat);
         if is_h2 {
             return self.http2(Seated::new(stream, seat), peer).await;
         }

@@ -4,10 +4,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -17,20 +14,20 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::state::State;
-
-/// Bytes of a request's head that each connection may send before it was let in.
-const HEAD_BYTES: usize = 16 << 10;
-/// Bytes beyond that, of all those connections together: heads may be long, and those of many strangers fill no memory.
-pub(super) const HEADS_BYTES: usize = 64 << 20;
+use super::{
+    heads::{self, Heads, Own, Waiting},
+    state::State,
+};
 
 /// All of a port.
 #[derive(Debug)]
 pub(super) struct Connections {
     places: Places,
     table: Mutex<Table>,
-    /// Bytes that were read of long heads of those who were not let in.
-    heads: AtomicUsize,
+    /// Heads of those who were not let in.
+    heads: Heads,
+    /// Heads of the others, whose requests wait.
+    heads_of_admitted: Heads,
 }
 
 #[derive(Debug, Default)]
@@ -56,23 +53,22 @@ pub(super) struct Seat {
 }
 
 /// What was read of a request's head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Head {
     /// Requests before it.
     asked: u64,
-    bytes: usize,
-}
-
-impl Head {
-    /// Bytes that count beyond those that everybody may send.
-    fn beyond(&self) -> usize {
-        self.bytes.saturating_sub(HEAD_BYTES)
-    }
+    bytes: Own,
 }
 
 impl Connections {
     pub(super) fn new(places: Places) -> Arc<Self> {
-        Arc::new(Self { places, table: Mutex::default(), heads: AtomicUsize::new(0) })
+        Self::with_heads(places, heads::ALL_BYTES)
+    }
+
+    /// With room for so many bytes of heads of those who were not let in, and as many of others.
+    pub(super) fn with_heads(places: Places, bytes: usize) -> Arc<Self> {
+        let (heads, heads_of_admitted) = (Heads::new(bytes), Heads::new(bytes));
+        Arc::new(Self { places, table: Mutex::default(), heads, heads_of_admitted })
     }
 
     /// A place for a further connection, at the cost of another one where there is no other. `None` when there is none.
@@ -92,7 +88,8 @@ impl Connections {
         table.last += 1;
         let (number, state) = (table.last, Arc::new(State::new()));
         table.all.insert(number, Held { from, state: Arc::clone(&state), task: None });
-        Some(Seat { number, state, connections: Arc::clone(self), head: Head::default() })
+        let head = Head { asked: 0, bytes: Own::new(&self.heads) };
+        Some(Seat { number, state, connections: Arc::clone(self), head })
     }
 
     /// Says which task works for a seat, and ends with its place.
@@ -102,6 +99,12 @@ impl Connections {
             // Its place is another's already, or the task has ended.
             None => task.abort(),
         }
+    }
+
+    /// Whether an origin is the node itself, or has a connection that was let in.
+    pub(super) fn knows(&self, origin: Origin) -> bool {
+        let is_admitted = |held: &Held| held.from == origin && held.state.is_admitted();
+        origin.is_loopback() || self.table().all.values().any(is_admitted)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -130,26 +133,24 @@ impl Seat {
         Arc::clone(&self.state)
     }
 
+    /// Where its requests wait.
+    pub(super) fn waiting(&self) -> Waiting {
+        Waiting::new(&self.connections.heads, &self.connections.heads_of_admitted)
+    }
+
     /// Counts bytes of a head. Whether they may be kept.
     fn reads(&mut self, bytes: usize) -> bool {
-        let (asked, heads) = (self.state.asked(), &self.connections.heads);
+        let asked = self.state.asked();
         if self.state.is_admitted() || self.head.asked != asked {
-            heads.fetch_sub(self.head.beyond(), Relaxed);
-            self.head = Head { asked, bytes: 0 };
+            self.head.bytes.clear();
+            self.head.asked = asked;
         }
-        if self.state.is_admitted() {
-            return true;
-        }
-        let before = self.head.beyond();
-        self.head.bytes += bytes;
-        let more = self.head.beyond() - before;
-        more == 0 || heads.fetch_add(more, Relaxed) + more <= HEADS_BYTES
+        self.state.is_admitted() || self.head.bytes.add(bytes)
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.connections.heads.fetch_sub(self.head.beyond(), Relaxed);
         self.connections.table().all.remove(&self.number);
     }
 }
@@ -222,6 +223,9 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+    /// Bytes that there is always room for.
+    const SHORT: usize = 16 << 10;
+
     const PLACES: Places = Places { all: 2, not_admitted: 1, known: 0 };
 
     #[tokio::test]
@@ -265,20 +269,20 @@ mod tests {
     fn long_heads_of_strangers_fill_no_memory_and_short_ones_are_always_read() {
         let connections = Connections::new(Places { all: 100, not_admitted: 100, known: 0 });
         let mut long: Vec<Seat> = (0..64).map(|_| connections.enter(HERE).unwrap()).collect();
-        assert!(long.iter_mut().all(|seat| seat.reads(HEAD_BYTES) && seat.reads(1 << 20)));
+        assert!(long.iter_mut().all(|seat| seat.reads(SHORT) && seat.reads(1 << 20)));
         assert!(!long[0].reads(1));
         let mut short = connections.enter(HERE).unwrap();
-        assert!(short.reads(HEAD_BYTES));
+        assert!(short.reads(SHORT));
         long.truncate(63);
         assert!(short.reads(1 << 10));
         // What was asked is kept no longer.
         drop(long[0].state.begin());
         assert!(long[0].reads(1));
-        let before = connections.heads.load(Relaxed);
+        let before = connections.heads.bytes();
         long[1].state.admit();
         assert!(long[1].reads(100 << 20));
-        assert_eq!(connections.heads.load(Relaxed), before - (1 << 20));
+        assert_eq!(connections.heads.bytes(), before - (1 << 20));
         drop((long, short));
-        assert_eq!(connections.heads.load(Relaxed), 0);
+        assert_eq!(connections.heads.bytes(), 0);
     }
 }

@@ -11,7 +11,7 @@ use berth_core::{
     short::short,
     time::Mono,
 };
-use http::{HeaderMap, Method, Request, StatusCode, Version, header};
+use http::{Method, Request, StatusCode, Version, header};
 use hyper::body::{Body as _, Incoming};
 use tracing::Instrument as _;
 
@@ -21,7 +21,7 @@ use super::{
     authenticate::Authenticator,
     authorize::Authorizer,
     bearer_protocol,
-    connection::{Peer, Port},
+    connection::{Asker, Peer, Port},
     held::hold,
 };
 use crate::{causes::with_causes, clock};
@@ -64,7 +64,7 @@ pub(super) async fn answer<A: Answers>(port: &Port<A>, peer: &Peer, request: Req
 async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<Incoming>) -> Response {
     let route = route(request.method().as_str(), request.uri().path(), port.debugging);
     if let Some(gate) = &port.gate
-        && let Err(refused) = let_in(gate, peer, request.headers(), &route).await
+        && let Err(refused) = let_in(gate, peer, &request, &route, port.asker(peer)).await
     {
         port.refusals.tell(peer, &request, refused.status());
         return refused;
@@ -89,12 +89,24 @@ async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<I
     text(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
 }
 
-async fn let_in(gate: &Gate, peer: &Peer, headers: &HeaderMap, route: &Route) -> Result<(), Response> {
-    let Some(user) = gate.authenticator.user(&peer.certificates, headers).await else {
+async fn let_in(
+    gate: &Gate,
+    peer: &Peer,
+    request: &Request<Incoming>,
+    route: &Route,
+    asker: Asker,
+) -> Result<(), Response> {
+    let Some(_waits) = peer.waiting.enter(request, peer.state.is_admitted()) else {
+        return Err(text(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many long requests wait for an answer about who asks",
+        ));
+    };
+    let Some(user) = gate.authenticator.user(&peer.certificates, request.headers(), asker).await else {
         return Err(text(StatusCode::UNAUTHORIZED, "Unauthorized"));
     };
     for asked in questions(&user, route) {
-        match gate.authorizer.verdict(&asked).await {
+        match gate.authorizer.verdict(&asked, asker).await {
             Ok(Verdict::Allowed) => return Ok(()),
             Ok(Verdict::Denied) => {}
             Err(error) => {

@@ -194,7 +194,9 @@ mod tests {
         super::{
             Requests,
             answer::{of, streamed},
+            certificates::Certificates,
             connection::TIMES,
+            heads::{Heads, Waiting},
             state::State,
         },
         *,
@@ -202,8 +204,10 @@ mod tests {
 
     fn held(response: Response) -> (Response, Arc<State>) {
         let state = Arc::new(State::new());
+        let heads = Heads::new(0);
+        let (address, certificates) = (([127, 0, 0, 1], 1).into(), Certificates::default());
         let peer =
-            Peer { address: ([127, 0, 0, 1], 1).into(), certificates: Vec::new(), state: Arc::clone(&state) };
+            Peer { address, certificates, waiting: Waiting::new(&heads, &heads), state: Arc::clone(&state) };
         let kind = RequestKind::of("GET", "/pods", ServerType::ReadWrite);
         let under_way = Requests::new().unwrap().begin(kind);
         (hold(response, &peer, TIMES, (state.begin(), under_way)), state)

@@ -10,6 +10,7 @@ mod answer;
 mod authenticate;
 mod authorize;
 mod bearer_protocol;
+mod certificates;
 mod client_ca;
 mod connection;
 mod connections;
@@ -18,6 +19,7 @@ mod endpoints;
 mod followers;
 mod h2_streams;
 mod hang_up;
+mod heads;
 mod held;
 mod lanes;
 mod listen;
@@ -28,6 +30,7 @@ mod state;
 mod streaming;
 mod thread;
 mod tls;
+mod turns;
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use std::{
 
 use berth_core::{
     cluster::throttle::{Rate, Throttle},
-    server::{Attributes, Reviewed, User, Verdict},
+    server::{Attributes, Origin, Reviewed, User, Verdict},
 };
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
@@ -25,6 +25,7 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
+use super::{connection::Asker, shares::Shares};
 use crate::{
     clock,
     cluster::{ApiError, Clients, within},
@@ -39,10 +40,19 @@ const TRIES: u32 = 5;
 /// The pause after the first try, and how many halves of it the next one has.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 const GROWS_BY_HALVES: u32 = 3;
-/// Questions at once, of a kind: a flood of made-up tokens is as slow as the API server, and takes no more of it.
-pub(super) const AT_ONCE: usize = 16;
-/// Questions that wait beside them. Whoever comes then is not let in.
-pub(super) const WAITING: usize = 128;
+/// Questions that there may be, of a kind: a flood of made-up tokens is as slow as the API server, and takes no more of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) at_once: usize,
+    /// Those that wait beside them. Whoever comes then is not let in.
+    pub(super) waiting: usize,
+    /// Of both, those of one origin.
+    pub(super) each: usize,
+}
+/// Of origins that are known, which whoever makes up tokens elsewhere keeps nothing from.
+pub(super) const OF_KNOWN: Bounds = Bounds { at_once: 8, waiting: 120, each: 64 };
+/// Of all others.
+pub(super) const OF_STRANGERS: Bounds = Bounds { at_once: 8, waiting: 248, each: 16 };
 /// How fast they follow each other, as much as all requests of a kubelet (`kubeAPIQPS`, `kubeAPIBurst`).
 pub(super) const RATE: Rate = Rate { per_second: 50, burst: 100 };
 
@@ -63,7 +73,7 @@ pub(super) enum ReviewError {
     #[error("what the API server says about {what} makes no sense: {why}")]
     Senseless { what: &'static str, why: String },
     /// It is overloaded, by those who ask.
-    #[error("{WAITING} questions about {0} wait already")]
+    #[error("too many questions about {0} wait already")]
     TooMany(&'static str),
     /// There is no API server.
     #[error("the node has no API server to ask")]
@@ -84,17 +94,30 @@ pub(super) struct Reviewer {
 
 #[derive(Debug)]
 struct Places {
-    all: Semaphore,
-    at_once: Semaphore,
+    of_known: Group,
+    of_strangers: Group,
     throttle: Mutex<Throttle>,
+}
+
+#[derive(Debug)]
+struct Group {
+    all: Shares<Origin>,
+    at_once: Semaphore,
+}
+
+impl Group {
+    fn new(bounds: Bounds) -> Self {
+        let Bounds { at_once, waiting, each } = bounds;
+        Self { all: Shares::new(at_once + waiting, each), at_once: Semaphore::new(at_once) }
+    }
 }
 
 impl Reviewer {
     /// Asks in this runtime, which has the connections of `clients`.
     pub(super) fn new(clients: Clients, main: Handle) -> Self {
         let places = Places {
-            all: Semaphore::new(AT_ONCE + WAITING),
-            at_once: Semaphore::new(AT_ONCE),
+            of_known: Group::new(OF_KNOWN),
+            of_strangers: Group::new(OF_STRANGERS),
             throttle: Mutex::new(Throttle::new(RATE)),
         };
         Self { clients, main, places: Arc::new(places), again_after: AGAIN_AFTER }
@@ -112,11 +135,11 @@ impl Reviewer {
     }
 
     /// Whose token this is; `None` when it is nobody's and the API server had no trouble to say so.
-    pub(super) async fn token(&self, token: &str) -> Result<Option<User>, ReviewError> {
+    pub(super) async fn token(&self, token: &str, asker: Asker) -> Result<Option<User>, ReviewError> {
         const WHAT: &str = "a token";
         // No audiences: those of the API server count.
         let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
-        let status = self.ask(WHAT, &TokenReview { spec, ..TokenReview::default() }).await?.status;
+        let status = self.ask(WHAT, &TokenReview { spec, ..TokenReview::default() }, asker).await?.status;
         let senseless = |why: &str| ReviewError::Senseless { what: WHAT, why: why.to_owned() };
         let status = status.ok_or_else(|| senseless("it has no status"))?;
         if status.authenticated != Some(true) {
@@ -137,7 +160,12 @@ impl Reviewer {
     }
 
     /// Whether somebody may do something to this node.
-    pub(super) async fn access(&self, node: &str, asked: &Attributes) -> Result<Verdict, ReviewError> {
+    pub(super) async fn access(
+        &self,
+        node: &str,
+        asked: &Attributes,
+        asker: Asker,
+    ) -> Result<Verdict, ReviewError> {
         const WHAT: &str = "access to the node";
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let Attributes { user, verb, subresource } = asked;
@@ -158,14 +186,14 @@ impl Reviewer {
             non_resource_attributes: None,
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let status = self.ask(WHAT, &review).await?.status;
+        let status = self.ask(WHAT, &review, asker).await?.status;
         let senseless = |why: &str| ReviewError::Senseless { what: WHAT, why: why.to_owned() };
         let status = status.ok_or_else(|| senseless("it has no status"))?;
         let reviewed = Reviewed { allowed: status.allowed, denied: status.denied == Some(true) };
         Verdict::of(reviewed).ok_or_else(|| senseless("it both allows and forbids it"))
     }
 
-    async fn ask<R>(&self, what: &'static str, review: &R) -> Result<R, ReviewError>
+    async fn ask<R>(&self, what: &'static str, review: &R, asker: Asker) -> Result<R, ReviewError>
     where
         R: Resource<Scope = kube::core::ClusterResourceScope, DynamicType = ()>
             + Clone
@@ -174,8 +202,10 @@ impl Reviewer {
             + DeserializeOwned,
     {
         let asking = async {
-            let Ok(_place) = self.places.all.try_acquire() else { return Err(ReviewError::TooMany(what)) };
-            let Ok(_turn) = self.places.at_once.acquire().await else { return Err(ReviewError::Stopping) };
+            let Places { of_known, of_strangers, .. } = &*self.places;
+            let group = if asker.is_known { of_known } else { of_strangers };
+            let Ok(_place) = group.all.take(&asker.from) else { return Err(ReviewError::TooMany(what)) };
+            let Ok(_turn) = group.at_once.acquire().await else { return Err(ReviewError::Stopping) };
             let mut pause = self.again_after;
             let mut tries = 1;
             loop {

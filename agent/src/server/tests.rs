@@ -10,5 +10,6 @@ mod ports;
 mod presented;
 mod protocols;
 mod reviews;
+mod strangers;
 mod taken;
 mod world;

@@ -25,7 +25,9 @@ impl Origin {
         })
     }
 
-    fn is_loopback(self) -> bool {
+    /// Whether it is the node itself.
+    #[must_use]
+    pub fn is_loopback(self) -> bool {
         self.0.is_loopback()
     }
 }

@@ -1,12 +1,21 @@
-use std::fs;
+use std::{fs, net::Ipv4Addr};
 
+use berth_core::server::Origin;
 use rcgen::{DnType, DnValue, ExtendedKeyUsagePurpose};
 use tempfile::TempDir;
 
 use super::{
-    super::tests::pki::{Authority, Identity, Wanted},
+    super::{
+        certificates::Certificates,
+        tests::pki::{Authority, Identity, Wanted},
+    },
     *,
 };
+
+async fn credential(ca: &ClientCa, chain: &[CertificateDer<'static>]) -> Credential {
+    let here = Origin::of(Ipv4Addr::LOCALHOST.into());
+    Certificates::new(chain).credential(ca, here).await
+}
 
 fn user(credential: Credential) -> (String, Vec<String>) {
     match credential {
@@ -15,18 +24,19 @@ fn user(credential: Credential) -> (String, Vec<String>) {
     }
 }
 
-#[test]
-fn a_certificate_of_the_authority_says_who_somebody_is() {
+#[tokio::test]
+async fn a_certificate_of_the_authority_says_who_somebody_is() {
     let authority = Authority::new();
     let ca = ClientCa::fixed(&format!("# one of\n{}{}", Authority::new().pem, authority.pem));
     let Identity { chain, .. } = authority.client("me");
-    assert_eq!(user(ca.credential(&chain)), ("me".to_owned(), vec!["testers".to_owned()]));
-    assert_eq!(ca.credential(&[]), Credential::Absent);
-    assert_eq!(ClientCa::fixed(&Authority::new().pem).credential(&chain), Credential::Refused);
+    assert_eq!(user(credential(&ca, &chain).await), ("me".to_owned(), vec!["testers".to_owned()]));
+    assert_eq!(credential(&ca, &[]).await, Credential::Absent);
+    let other = ClientCa::fixed(&Authority::new().pem);
+    assert_eq!(credential(&other, &chain).await, Credential::Refused);
 }
 
-#[test]
-fn what_does_not_hold_for_a_client_is_refused() {
+#[tokio::test]
+async fn what_does_not_hold_for_a_client_is_refused() {
     let authority = Authority::new();
     let ca = ClientCa::fixed(&authority.pem);
     let names = [(DnType::CommonName, "me")];
@@ -42,7 +52,7 @@ fn what_does_not_hold_for_a_client_is_refused() {
         ((2990, 2999), &[ClientAuth], false),
     ] {
         let Identity { chain, .. } = authority.sign(&Wanted { names: &names, years, usages });
-        let credential = ca.credential(&chain);
+        let credential = credential(&ca, &chain).await;
         assert_eq!(matches!(credential, Credential::Proven(_)), holds, "{years:?} {usages:?}");
         assert!(holds || credential == Credential::Refused);
     }
@@ -55,6 +65,7 @@ fn texts_that_are_no_utf_8_name_nobody() {
         params.distinguished_name.push(DnType::CommonName, value);
         params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().to_vec()
     };
+    let names = |der: &[u8]| names(Certificate::from_der(der).ok()?);
     let printable = DnValue::PrintableString("system:admin".replace(':', "-").as_str().try_into().unwrap());
     assert_eq!(names(&params(printable)).unwrap().common_names, ["system-admin"]);
     assert_eq!(names(&params(DnValue::Utf8String("é".to_owned()))).unwrap().common_names, ["é"]);
@@ -72,22 +83,26 @@ async fn a_file_is_followed_and_what_cannot_be_used_leaves_what_was() {
     let (first, second) = (Authority::new(), Authority::new());
     let (ca, following) = ClientCa::of(&file);
     let chains = [first.client("me").chain, second.client("me").chain];
-    let holds = || chains.each_ref().map(|chain| matches!(ca.credential(chain), Credential::Proven(_)));
-    assert_eq!(holds(), [false, false]);
-    let mut seen = ca.0.clone();
+    let holds = async || {
+        let [first, second] = &chains;
+        let holds = async |chain| matches!(credential(&ca, chain).await, Credential::Proven(_));
+        [holds(first).await, holds(second).await]
+    };
+    assert_eq!(holds().await, [false, false]);
+    let mut seen = ca.verifier.clone();
     tokio::spawn(following);
     fs::write(&file, &first.pem).unwrap();
     seen.changed().await.unwrap();
-    assert_eq!(holds(), [true, false]);
+    assert_eq!(holds().await, [true, false]);
     for broken in ["", "x", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         fs::write(&file, broken).unwrap();
         tokio::time::sleep(EVERY * 2).await;
-        assert_eq!(holds(), [true, false], "{broken}");
+        assert_eq!(holds().await, [true, false], "{broken}");
     }
     fs::remove_file(&file).unwrap();
     tokio::time::sleep(EVERY * 2).await;
-    assert_eq!(holds(), [true, false]);
+    assert_eq!(holds().await, [true, false]);
     fs::write(&file, &second.pem).unwrap();
     seen.changed().await.unwrap();
-    assert_eq!(holds(), [false, true]);
+    assert_eq!(holds().await, [false, true]);
 }

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::cluster::Clients;
 
@@ -22,6 +23,8 @@ pub(super) struct State {
     /// Specs of all reviews.
     pub(super) tokens: Vec<Value>,
     pub(super) access: Vec<Value>,
+    /// Has it answer nothing before there is a permit.
+    pub(super) held_by: Option<Arc<Semaphore>>,
     /// What it answers with instead of an answer.
     pub(super) fails_with: Option<u16>,
 }
@@ -34,7 +37,11 @@ impl Api {
             async move {
                 let path = request.uri().path().to_owned();
                 let sent = request.into_body().collect().await.unwrap().to_bytes();
+                let held_by = api.state().held_by.clone();
                 let (status, answer) = api.answer(&path, &serde_json::from_slice(&sent).unwrap());
+                if let Some(held_by) = held_by {
+                    held_by.acquire().await.unwrap().forget();
+                }
                 let answer = Full::new(Bytes::from(answer.to_string()));
                 Ok::<_, Infallible>(Response::builder().status(status).body(answer).unwrap())
             }

@@ -5,12 +5,11 @@ use berth_core::server::{PATH_MAX, Places};
 use super::super::{
     authenticate, authorize,
     connection::{HEAD_MAX, HEAD_MAX_H2, STREAMS_MAX, TIMES},
-    connections::HEADS_BYTES,
     dispatch::BODY_MAX,
     endpoints::node_logs::{opened::NAMES_MAX, services::JOURNAL_LIMIT},
-    followers,
+    followers, heads,
     lanes::{JOURNALS, THREADS, WHOLE},
-    review::{ALL_WITHIN, AT_ONCE, RATE, WAITING},
+    review::{ALL_WITHIN, OF_KNOWN, OF_STRANGERS, RATE},
     streaming::{places, run::OUTPUT_MAX},
 };
 
@@ -35,7 +34,7 @@ fn of_connections() -> [(&'static str, String); 6] {
     let [handshake, first, idle, taken] =
         [TIMES.handshake, TIMES.first, TIMES.idle, TIMES.taken].map(|time| time.as_secs());
     let hours = TIMES.streamed.as_secs() / 3600;
-    let (head, heads, path) = (HEAD_MAX >> 20, HEADS_BYTES >> 20, PATH_MAX >> 10);
+    let (head, heads, path) = (HEAD_MAX >> 20, heads::ALL_BYTES >> 20, PATH_MAX >> 10);
     let (head_h2, body) = (HEAD_MAX_H2 >> 10, BODY_MAX >> 10);
     [
         (
@@ -54,7 +53,7 @@ fn of_connections() -> [(&'static str, String); 6] {
             "Head of a request",
             format!(
                 "{head} MiB (the kubelet's), {head_h2} KiB on HTTP/2, {path} KiB of it a path; {heads} MiB of all long heads of \
-                 those who were not let in"
+                 those who were not let in, and as much of others whose requests wait to be let in"
             ),
         ),
         ("Body of a request", format!("{body} KiB, which nobody reads")),
@@ -89,7 +88,16 @@ fn of_endpoints() -> [(&'static str, String); 8] {
         ("Output of `/run`", format!("{output} MiB of each stream (containerd's)")),
         (
             "Questions to the API server about who asks, and as many about what they may",
-            format!("{AT_ONCE} at once and {WAITING} that wait, {rate} a second, {all} s each"),
+            format!(
+                "{} at once and {} that wait ({} of an address) of the node itself and those with a connection that was let in, {} and {} \
+                 ({} of an address) of others; {rate} a second, {all} s each",
+                OF_KNOWN.at_once,
+                OF_KNOWN.waiting,
+                OF_KNOWN.each,
+                OF_STRANGERS.at_once,
+                OF_STRANGERS.waiting,
+                OF_STRANGERS.each,
+            ),
         ),
         (
             "Answers of the API server that are kept",

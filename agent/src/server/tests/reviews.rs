@@ -3,14 +3,16 @@
 use std::{
     convert::Infallible,
     future::ready,
+    net::Ipv4Addr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    task::Poll,
     time::Duration,
 };
 
-use berth_core::server::{Attributes, User, Verdict};
+use berth_core::server::{Attributes, Origin, User, Verdict};
 use futures::{
     StreamExt as _, poll,
     stream::{self, FuturesUnordered},
@@ -19,12 +21,14 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use kube::{Client, client::Body};
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 
 use super::{
     super::{
         authenticate::{Authenticator, TOKEN_MAX, Tokens, USER_MAX},
         authorize::{Access, Kept},
+        certificates::Certificates,
+        connection::Asker,
         review::{ReviewError, Reviewer},
     },
     api::Api,
@@ -95,30 +99,85 @@ impl Slow {
     }
 }
 
-#[tokio::test]
-async fn sixteen_questions_are_asked_at_once_and_as_many_wait_as_may() {
-    let slow = Slow::new();
-    let reviewer = slow.reviewer();
-    let asked: Vec<String> = (0..145).map(|number| format!("t{number}")).collect();
-    let mut asking: FuturesUnordered<_> = asked.iter().map(|token| reviewer.token(token)).collect();
-    // All have places but one.
-    let refused = tokio::time::timeout(LONG, asking.next()).await.unwrap().unwrap();
-    assert_eq!(refused, Err(ReviewError::TooMany("a token")));
-    while slow.now.load(SeqCst) < 16 {
-        assert!(poll!(asking.next()).is_pending());
+/// Somebody of one of many places, which is known.
+fn asker(last: u8) -> Asker {
+    Asker { from: Origin::of(Ipv4Addr::new(192, 0, 2, last).into()), is_known: true }
+}
+
+fn stranger(last: u8) -> Asker {
+    Asker { is_known: false, ..asker(last) }
+}
+
+/// Waits until so many questions were refused and so many are being asked, and no more of either for a while.
+async fn settle<F>(asking: &mut FuturesUnordered<F>, slow: &Slow, refused: usize, asked: usize)
+where
+    F: Future<Output = Result<Option<User>, ReviewError>>,
+{
+    let (mut told, mut rest) = (0, 1000);
+    while told < refused || slow.now.load(SeqCst) < asked || rest > 0 {
+        match poll!(asking.next()) {
+            Poll::Ready(answer) => {
+                assert_eq!(answer, Some(Err(ReviewError::TooMany("a token"))));
+                told += 1;
+            }
+            Poll::Pending => rest -= usize::from(rest > 0),
+        }
         tokio::task::yield_now().await;
     }
-    slow.may.add_permits(144);
-    let answered = asking.collect::<Vec<_>>().await;
-    assert!(answered.len() == 144 && answered.iter().all(|answer| matches!(answer, Ok(Some(_)))));
-    assert_eq!(slow.most.load(SeqCst), 16);
+    assert_eq!((told, slow.now.load(SeqCst)), (refused, asked));
+}
+
+#[tokio::test]
+async fn eight_questions_are_asked_at_once_and_as_many_wait_as_may() {
+    // Each origin has more than it may have.
+    for (who, origins, places) in [
+        (asker as fn(u8) -> Asker, 1, 64),
+        (asker, 2, 128),
+        (asker, 3, 128),
+        (stranger, 1, 16),
+        (stranger, 16, 256),
+        (stranger, 17, 256),
+    ] {
+        let slow = Slow::new();
+        let reviewer = slow.reviewer();
+        let of = |last: u8| (0..70).map(move |number| (format!("t{last}-{number}"), last));
+        let asked: Vec<_> = (0..origins).flat_map(of).collect();
+        let mut asking: FuturesUnordered<_> =
+            asked.iter().map(|(token, last)| reviewer.token(token, who(*last))).collect();
+        settle(&mut asking, &slow, asked.len() - places, 8).await;
+        // More would have to wait for their time.
+        let some = places.min(90);
+        slow.may.add_permits(some);
+        let answers: Vec<_> = timeout(LONG, asking.take(some).collect()).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Some(_)))), "{answers:?}");
+        assert_eq!(slow.most.load(SeqCst), 8, "{origins}");
+    }
+}
+
+#[tokio::test]
+async fn who_makes_up_tokens_has_nobody_wait_who_is_known() {
+    let slow = Slow::new();
+    let reviewer = slow.reviewer();
+    let made_up: Vec<String> = (0..500).map(|number| format!("t{number}")).collect();
+    let of_many = made_up.iter().zip((0..=255).cycle());
+    let mut flood: FuturesUnordered<_> =
+        of_many.map(|(token, last)| reviewer.token(token, stranger(last))).collect();
+    settle(&mut flood, &slow, 500 - 256, 8).await;
+    let mut known = Box::pin(reviewer.token("good", asker(1)));
+    while slow.now.load(SeqCst) < 9 {
+        assert!(poll!(known.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(flood);
+    slow.may.add_permits(9);
+    assert!(matches!(timeout(LONG, known).await.unwrap(), Ok(Some(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_question_has_half_a_minute() {
     let slow = Slow::new();
     let begun = tokio::time::Instant::now();
-    let late = slow.reviewer().token("t").await;
+    let late = slow.reviewer().token("t", asker(1)).await;
     assert_eq!(late, Err(ReviewError::Late("a token")));
     assert_eq!(begun.elapsed().as_secs(), 30);
 }
@@ -129,7 +188,9 @@ async fn a_hundred_are_asked_at_once_and_then_fifty_in_a_second() {
     let (reviewer, asked) = doing(&[Does::Answer]);
     let (begun, begun_waiting) = (clock::mono(), tokio::time::Instant::now());
     let tokens: Vec<String> = (0..150).map(|number| format!("t{number}")).collect();
-    let answers = stream::iter(&tokens).map(|token| reviewer.token(token)).buffer_unordered(144);
+    let answers = stream::iter(tokens.iter().zip(0..))
+        .map(|(token, last)| reviewer.token(token, stranger(last)))
+        .buffer_unordered(144);
     assert!(answers.all(|answer| ready(matches!(answer, Ok(Some(_))))).await);
     assert_eq!(asked.load(SeqCst), 150);
     let took = clock::mono().since(begun) + begun_waiting.elapsed();
@@ -140,7 +201,7 @@ async fn a_hundred_are_asked_at_once_and_then_fifty_in_a_second() {
 async fn a_question_is_asked_five_times_with_pauses_that_grow_by_half() {
     let (reviewer, asked) = doing(&[Does::Refuse]);
     let begun = tokio::time::Instant::now();
-    let refused = reviewer.token("t").await;
+    let refused = reviewer.token("t", asker(1)).await;
     assert!(matches!(refused, Err(ReviewError::Api { .. })), "{refused:?}");
     assert_eq!(asked.load(SeqCst), 5);
     // Timers have milliseconds.
@@ -152,7 +213,7 @@ async fn a_question_is_asked_five_times_with_pauses_that_grow_by_half() {
 async fn a_request_has_ten_seconds_and_is_made_again() {
     let (reviewer, asked) = doing(&[Does::Hang, Does::Answer]);
     let begun = tokio::time::Instant::now();
-    assert!(matches!(reviewer.token("t").await, Ok(Some(_))));
+    assert!(matches!(reviewer.token("t", asker(1)).await, Ok(Some(_))));
     assert_eq!(asked.load(SeqCst), 2);
     let took = begun.elapsed().as_millis();
     assert!((10_500..10_510).contains(&took), "{took} ms");
@@ -167,7 +228,7 @@ async fn what_is_too_large_is_not_kept_and_no_token_is_asked_about_that_is_longe
     for (length, expected) in [(USER_MAX, Some(Verdict::Denied)), (USER_MAX + 1, None)] {
         let user = User { name: "x".repeat(length), ..User::default() };
         let asked = Attributes { user, verb: "get", subresource: "pods" };
-        assert_eq!(access.verdict(&asked).await, Ok(Verdict::Denied));
+        assert_eq!(access.verdict(&asked, asker(1)).await, Ok(Verdict::Denied));
         assert_eq!(access.keeps(&asked, Duration::ZERO), expected, "{length}");
     }
     let tokens = Tokens::new(reviewer(), MINUTE).unwrap();
@@ -183,7 +244,12 @@ async fn what_is_too_large_is_not_kept_and_no_token_is_asked_about_that_is_longe
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap());
         let tokens = authenticator.tokens.as_ref().unwrap();
-        assert_eq!(authenticator.user(&[], &headers).await.is_some(), is_somebodys, "{}", token.len());
+        assert_eq!(
+            authenticator.user(&Certificates::default(), &headers, asker(1)).await.is_some(),
+            is_somebodys,
+            "{}",
+            token.len()
+        );
         assert_eq!(tokens.keeps(&token, Duration::ZERO), is_kept, "{}", token.len());
         assert_eq!(api.state().tokens.len(), asked, "{}", token.len());
     }
@@ -205,7 +271,7 @@ async fn what_was_said_counts_for_its_time() {
     for (name, verdict, time) in [("admin", Verdict::Allowed, allowed), ("somebody", Verdict::Denied, denied)]
     {
         let asked = asked(name);
-        assert_eq!(access.verdict(&asked).await, Ok(verdict));
+        assert_eq!(access.verdict(&asked, asker(1)).await, Ok(verdict));
         assert_eq!(access.keeps(&asked, time - Duration::from_secs(2)), Some(verdict), "{name}");
         assert_eq!(access.keeps(&asked, time), None, "{name}");
     }
@@ -214,7 +280,10 @@ async fn what_was_said_counts_for_its_time() {
     for (token, is_known) in [("good-me", true), ("unknown", false)] {
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap());
-        assert_eq!(authenticator.user(&[], &headers).await.is_some(), is_known);
+        assert_eq!(
+            authenticator.user(&Certificates::default(), &headers, asker(1)).await.is_some(),
+            is_known
+        );
         let tokens = authenticator.tokens.as_ref().unwrap();
         assert!(tokens.keeps(token, 2 * MINUTE - Duration::from_secs(2)), "{token}");
         assert!(!tokens.keeps(token, 2 * MINUTE), "{token}");

@@ -27,7 +27,7 @@ use super::{
         connection::Times,
         connections::Connections,
         dispatch::{Answers, Gate},
-        listen,
+        heads, listen,
         review::Reviewer,
         thread, tls,
     },
@@ -65,6 +65,8 @@ pub(super) struct Settings {
     pub(super) keep: Duration,
     pub(super) times: Times,
     pub(super) places: Places,
+    /// Bytes of heads of those who were not let in.
+    pub(super) heads: usize,
     /// Authorities of clients, in place of the world's own.
     pub(super) client_ca: Option<ClientCa>,
 }
@@ -85,6 +87,7 @@ impl Default for Settings {
                 streamed: NEVER,
             },
             places: Places::SERVER,
+            heads: heads::ALL_BYTES,
             client_ca: None,
         }
     }
@@ -128,7 +131,8 @@ impl World {
             let gate = Gate { authenticator, authorizer };
             let mut port = thread::main_port(echo, gate, Debugging::On { logs: true }, requests);
             let fresh = Arc::get_mut(&mut port).unwrap();
-            (fresh.times, fresh.connections) = (settings.times, Connections::new(settings.places));
+            (fresh.times, fresh.connections) =
+                (settings.times, Connections::with_heads(settings.places, settings.heads));
             port
         };
         let (presented, presenting) = watch::channel(Some(certificate(&of_server)));

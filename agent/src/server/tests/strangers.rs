@@ -1,0 +1,129 @@
+//! What those may have the server do who were not let in.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use futures::{future::join_all, poll};
+use http_body_util::Empty;
+use hyper::{body::Bytes, client::conn::http2::SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::{sync::Semaphore, time::timeout};
+use tokio_rustls::rustls::{
+    DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+
+use super::{
+    super::client_ca::{ClientCa, Verifier},
+    client::{H2_ALONE, LONG, Speaks, connect},
+    pki::{Authority, Identity},
+    world::{Decides, Settings, World},
+};
+
+/// Says what authorities say, and counts how often it was asked.
+#[derive(Debug)]
+struct Counting(Verifier, Arc<AtomicUsize>);
+
+impl ClientCertVerifier for Counting {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.1.fetch_add(1, SeqCst);
+        self.0.verify_client_cert(leaf, between, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// A connection of HTTP/2.
+async fn http2(world: &World, identity: Option<&Identity>) -> SendRequest<Empty<Bytes>> {
+    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
+    let stream = connect(world.address, &world.of_server, identity, speaks).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// The status that a request with a token has.
+async fn status(mut sender: SendRequest<Empty<Bytes>>, token: String) -> u16 {
+    let request =
+        http::Request::get("https://localhost/pods").header("authorization", format!("Bearer {token}"));
+    let answer = sender.send_request(request.body(Empty::new()).unwrap());
+    timeout(LONG, answer).await.unwrap().unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn the_certificates_of_a_connection_are_judged_once_for_all_its_requests() {
+    for (of_authority, expected) in [(true, 200), (false, 401)] {
+        let (authority, asked) = (Authority::new(), Arc::<AtomicUsize>::default());
+        let verifier = ClientCa::fixed(&authority.pem).now().unwrap();
+        let client_ca = ClientCa::judged_by(Arc::new(Counting(verifier, Arc::clone(&asked))));
+        let settings = Settings { client_ca: Some(client_ca), ..Settings::default() };
+        let world = World::start(settings).await;
+        let signs = if of_authority { &authority } else { &world.authority };
+        let sender = http2(&world, Some(&signs.client("admin"))).await;
+        let statuses = join_all((0..250).map(|_| status(sender.clone(), String::new()))).await;
+        assert_eq!(statuses, [expected; 250]);
+        assert_eq!(asked.load(SeqCst), 1);
+    }
+}
+
+#[tokio::test]
+async fn requests_that_wait_to_be_let_in_have_only_so_much_room() {
+    // For three, and for what is sent of a fourth, which is less than it takes in memory.
+    let settings = Settings { decides: Decides::AlwaysAllow, heads: 220 << 10, ..Settings::default() };
+    let world = World::start(settings).await;
+    let hold = Arc::new(Semaphore::new(0));
+    world.api.state().held_by = Some(Arc::clone(&hold));
+    let (sender, other) = (http2(&world, None).await, http2(&world, None).await);
+    let long = |number: usize| format!("{number}{}", "x".repeat(63 << 10));
+    let mut waiting = Vec::new();
+    for number in 0..3_usize {
+        let mut answer = Box::pin(status(sender.clone(), long(number)));
+        let is_asked = async {
+            while world.api.state().tokens.len() <= number {
+                assert!(poll!(answer.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LONG, is_asked).await.expect("a question");
+        waiting.push(answer);
+    }
+    assert_eq!(status(sender.clone(), long(3)).await, 429);
+    assert_eq!(status(other.clone(), String::new()).await, 401, "what is short has room");
+    hold.add_permits(5);
+    assert_eq!(join_all(waiting).await, [401; 3]);
+    assert_eq!(status(sender, long(3)).await, 401, "there is room again");
+}
