@@ -80,6 +80,7 @@ impl Parts {
         let stats = Stats::new(view.clone(), Arc::clone(&host));
         let sizes = stats.log_sizes().and_then(|sizes| host.metrics.show(sizes));
         drop(sizes.context("show how large logs are")?);
+        let lanes = Lanes::default();
         let served = Served {
             view: view.clone(),
             host: Arc::clone(&host),
@@ -87,9 +88,9 @@ impl Parts {
             turns: node_loop.turns(),
             configz,
             requests,
-            lanes: Lanes::default(),
             stats: stats.clone(),
-            streaming: Streaming::of(&host, &view),
+            streaming: Streaming::of(&host, &view, &lanes.lasting),
+            lanes,
         };
         tasks.spawn(cancelled_with(cancel.clone(), stats.walk()));
         serve(served, asking, &cancel, &mut tasks)?;

@@ -1,13 +1,16 @@
 //! How many logs may be followed at once.
 
 use berth_core::{
-    id::{ContainerName, PodUid},
+    id::{ContainerName, PodName, PodUid},
     server::Refusal,
 };
 
-use super::shares::{Full, Share, Shares};
+use super::{
+    lasting::{Lasting, Lasts},
+    shares::{Full, Share, Shares},
+};
 
-/// Followers of the node. Each has a connection, of which there are 512, and a few descriptors.
+/// Followers of the node. Each may have a connection, and has a few descriptors.
 pub(super) const NODE_MAX: usize = 256;
 
 /// Followers of one container, so that none takes those of all others.
@@ -17,27 +20,40 @@ type Container = (PodUid, ContainerName);
 
 /// Places for followers of logs. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Followers(Shares<Container>);
+pub struct Followers {
+    containers: Shares<Container>,
+    lasting: Lasting,
+}
 
 /// A place, until it is dropped.
-pub(super) type Follower = Share<Container>;
-
-impl Default for Followers {
-    fn default() -> Self {
-        Self(Shares::new(NODE_MAX, CONTAINER_MAX))
-    }
+#[derive(Debug)]
+pub(super) struct Follower {
+    _of_container: Share<Container>,
+    _lasts: Lasts,
 }
 
 impl Followers {
+    /// Those that are free, of which none is had that `lasting` has not.
+    pub(super) fn beside(lasting: &Lasting) -> Self {
+        Self { containers: Shares::new(NODE_MAX, CONTAINER_MAX), lasting: lasting.clone() }
+    }
+
     /// Takes a place for a follower of a container.
     ///
     /// # Errors
     /// 429 when there is none.
-    pub(super) fn take(&self, pod: &PodUid, container: &ContainerName) -> Result<Follower, Refusal> {
-        self.0.take(&(pod.clone(), container.clone())).map_err(|full| match full {
-            Full::All => Refusal::too_many_followers("the node", NODE_MAX),
-            Full::Own => Refusal::too_many_followers("the container", CONTAINER_MAX),
-        })
+    pub(super) fn take(
+        &self,
+        (name, uid): (&PodName, &PodUid),
+        container: &ContainerName,
+    ) -> Result<Follower, Refusal> {
+        const WHAT: &str = "followers of logs";
+        let of_container =
+            self.containers.take(&(uid.clone(), container.clone())).map_err(|full| match full {
+                Full::All => Refusal::too_many("the node", NODE_MAX, WHAT),
+                Full::Own => Refusal::too_many("the container", CONTAINER_MAX, WHAT),
+            })?;
+        Ok(Follower { _of_container: of_container, _lasts: self.lasting.take(&name.namespace)? })
     }
 }
 
@@ -47,9 +63,12 @@ mod tests {
 
     #[test]
     fn neither_a_container_nor_the_node_has_more_than_its_followers() {
-        let followers = Followers::default();
+        let lasting = Lasting::default();
+        let followers = Followers::beside(&lasting);
         let take = |pod: usize, container: &str| {
-            followers.take(&PodUid::new(pod.to_string()), &ContainerName::new(container))
+            // A few pods of each namespace.
+            let name = PodName { namespace: (pod % 2).to_string(), name: pod.to_string() };
+            followers.take((&name, &PodUid::new(pod.to_string())), &ContainerName::new(container))
         };
         let mut held: Vec<Follower> = (0..CONTAINER_MAX).map(|_| take(0, "c").unwrap()).collect();
         let refusal = take(0, "c").unwrap_err();
@@ -63,6 +82,7 @@ mod tests {
         held.pop();
         held.push(take(99, "c").unwrap());
         drop(held);
-        assert!(followers.0.is_empty(), "nothing is kept of containers that have none");
+        assert!(followers.containers.is_empty(), "nothing is kept of containers that have none");
+        assert!(lasting.is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Response, answer::error, followers::Followers, held::Kept};
+use super::{Response, answer::error, followers::Followers, held::Kept, lasting::Lasting};
 use crate::{large::Stopping, logs::Watcher};
 
 /// Threads of one kind of request. A stream has one only while it reads a piece: who reads slowly, or not at all, holds none.
@@ -32,6 +32,8 @@ pub struct Lanes {
     pub journals: Lane,
     /// For lists, statistics and texts of metrics.
     pub whole: Lane,
+    /// For all that holds connections for long.
+    pub lasting: Lasting,
     /// For those who follow logs.
     pub followers: Followers,
     /// Tells followers what has changed.
@@ -40,12 +42,14 @@ pub struct Lanes {
 
 impl Default for Lanes {
     fn default() -> Self {
+        let lasting = Lasting::default();
         Self {
             containers: Lane::new(THREADS),
             node: Lane::new(THREADS),
             journals: Lane::new(JOURNALS),
             whole: Lane::new(WHOLE),
-            followers: Followers::default(),
+            followers: Followers::beside(&lasting),
+            lasting,
             watcher: Watcher::default(),
         }
     }

@@ -22,6 +22,7 @@ mod hang_up;
 mod heads;
 mod held;
 mod lanes;
+mod lasting;
 mod listen;
 mod requests;
 mod review;
@@ -38,6 +39,7 @@ pub use self::{
     answer::{Body, Response},
     followers::Followers,
     lanes::{Lane, Lanes},
+    lasting::Lasting,
     requests::Requests,
     streaming::Streaming,
     thread::run,

@@ -81,6 +81,12 @@ impl Places {
     pub const SERVER: Self = Self { all: 512, not_admitted: 448, known: 224 };
     /// Those of the read-only port, which nobody has to be let in at.
     pub const READ_ONLY: Self = Self { all: 64, not_admitted: 64, known: 32 };
+    /// Of those of the server, so many are never taken by what lasts.
+    pub const RESERVE: usize = 64;
+    /// Of those of the server, so many may be taken by what lasts: sessions and logs go on for hours.
+    pub const LASTING: usize = Self::SERVER.all - Self::RESERVE;
+    /// Of these, so many may be of one namespace.
+    pub const LASTING_OF_NAMESPACE: usize = Self::LASTING / 2;
 
     /// Looks for a place for a connection from somewhere.
     ///
@@ -224,6 +230,26 @@ mod tests {
         let (there, _) = all_enter(places, std::iter::once(place(0, 1, 0, "a")).chain(flood));
         assert!(there.iter().any(|place| place.number == 0));
         assert_eq!(there.len(), 4);
+    }
+
+    #[test]
+    fn whatever_lasts_there_is_a_place() {
+        let lasting = |number| place(number, 1, number, "ab");
+        let idle = |number| place(1000 + number, 2, number, "a");
+        let stranger = |number| place(1000 + number, 2, number, "");
+        let [lasting_max, reserve] =
+            [Places::LASTING, Places::RESERVE].map(|count| u64::try_from(count).unwrap());
+        for (idles, strangers, expected) in [
+            (0, 0, Entry::Free),
+            (0, reserve - 1, Entry::Free),
+            (0, reserve, Entry::InsteadOf(1000)),
+            (reserve, 0, Entry::InsteadOf(1000)),
+            (1, reserve - 1, Entry::InsteadOf(1001)),
+        ] {
+            let others = (0..idles).map(idle).chain((idles..idles + strangers).map(stranger));
+            let there: Vec<_> = (0..lasting_max).map(lasting).chain(others).collect();
+            assert_eq!(Places::SERVER.enter(origin(3), &there), expected, "{idles} {strangers}");
+        }
     }
 
     #[test]

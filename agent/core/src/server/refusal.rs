@@ -27,19 +27,10 @@ impl Refusal {
         Self::new(400, text)
     }
 
-    /// 429: as many followers of a log as there may be of `whose`.
+    /// 429: as many of something as there may be of `whose`. Source: `WriteError` of `pkg/streaming/errors.go`.
     #[must_use]
-    pub fn too_many_followers(whose: &str, most: usize) -> Self {
-        let text =
-            format!("{whose} has {most} followers of logs, which is as many as it may: end one of them");
-        Self::new(429, text).with("retry-after", RETRY_AFTER)
-    }
-
-    /// 429: as many sessions as there may be of `whose`. Source: `WriteError` of `pkg/streaming/errors.go`.
-    #[must_use]
-    pub fn too_many(whose: &str, most: usize) -> Self {
-        let text =
-            format!("{whose} has {most} streaming sessions, which is as many as it may: end one of them");
+    pub fn too_many(whose: &str, most: usize, what: &str) -> Self {
+        let text = format!("{whose} has {most} {what}, which is as many as it may: end one of them");
         Self::new(429, text).with("retry-after", RETRY_AFTER)
     }
 

@@ -82,7 +82,7 @@ impl ContainerLogs<'_> {
         let file = paths::container_log(self.paths, name, &pod.pod.uid, container, run.attempt);
         let shown = Shown::new(options.timestamps, options.limit);
         let stage = if options.follow {
-            let place = self.lanes.followers.take(&pod.pod.uid, container)?;
+            let place = self.lanes.followers.take((name, &pod.pod.uid), container)?;
             let changes = self.view.changes(&pod.pod.uid).ok_or_else(|| log_options::no_pod(&name.name))?;
             Stage::ToFollow(changes, place)
         } else {

@@ -136,7 +136,7 @@ where
             (Protocol::WebSocket(protocol), protocol.name)
         }
     };
-    let place = streaming.places.take(&running.view.status.uid)?;
+    let place = streaming.place(&running.view)?;
     let limit = streaming.idle;
     Ok(switch(request, to, name, move |io| async move {
         let _place = place;

@@ -46,11 +46,15 @@ pub(super) use self::{
     port_forward::port_forward,
     run::run,
 };
-use self::{places::Places, sockets::Sockets};
+use self::{
+    places::{Place, Places},
+    sockets::Sockets,
+};
 use crate::{
     config::BERTH_RUNTIME,
     effects::{Host, SandboxHandlers},
     runtime::{Containerd, Shims},
+    server::Lasting,
     view::{PodView, View},
 };
 
@@ -76,19 +80,23 @@ struct Running {
 }
 
 impl Streaming {
-    /// Sessions with the pods of a view.
+    /// Sessions with the pods of a view, which find places beside whatever else lasts.
     #[must_use]
-    pub fn of(host: &Host, view: &View) -> Arc<Self> {
+    pub fn of(host: &Host, view: &View, lasting: &Lasting) -> Arc<Self> {
         let server = host.config.server.as_ref();
         Arc::new(Self {
             view: view.clone(),
             shims: host.shims.clone(),
             containerd: host.containerd.clone(),
             handlers: host.handlers.clone(),
-            places: Places::default(),
+            places: Places::beside(lasting),
             sockets: Sockets::default(),
             idle: server.map(|server| server.stream_idle).filter(|limit| !limit.is_zero()),
         })
+    }
+
+    fn place(&self, of: &PodView) -> Result<Place, Refusal> {
+        self.places.take(&of.status.name, &of.status.uid)
     }
 
     /// The container that is meant.

@@ -1,38 +1,52 @@
 //! How many sessions there may be at once.
 
-use berth_core::{id::PodUid, server::streaming::Refusal};
+use berth_core::{
+    id::{PodName, PodUid},
+    server::streaming::Refusal,
+};
 
-use crate::server::shares::{Full, Share, Shares};
+use crate::server::{
+    lasting::{Lasting, Lasts},
+    shares::{Full, Share, Shares},
+};
 
-/// Sessions of the node: each may hold some hundred KiB and a few descriptors.
-pub(in crate::server) const NODE_MAX: usize = 512;
+/// Sessions of the node: each may hold some hundred KiB and a few descriptors. Logs find places beside them.
+pub(in crate::server) const NODE_MAX: usize = 384;
 
 /// Sessions of one pod, so that none takes those of all others. Build systems run dozens of commands in one.
-pub(in crate::server) const POD_MAX: usize = 256;
+pub(in crate::server) const POD_MAX: usize = 128;
 
 /// Places for sessions. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Places(Shares<PodUid>);
+pub(super) struct Places {
+    pods: Shares<PodUid>,
+    lasting: Lasting,
+}
 
 /// A place, until it is dropped.
-pub(super) type Place = Share<PodUid>;
-
-impl Default for Places {
-    fn default() -> Self {
-        Self(Shares::new(NODE_MAX, POD_MAX))
-    }
+#[derive(Debug)]
+pub(super) struct Place {
+    _of_pod: Share<PodUid>,
+    _lasts: Lasts,
 }
 
 impl Places {
+    /// Those that are free, of which none is had that `lasting` has not.
+    pub(super) fn beside(lasting: &Lasting) -> Self {
+        Self { pods: Shares::new(NODE_MAX, POD_MAX), lasting: lasting.clone() }
+    }
+
     /// Takes a place for a session of a pod.
     ///
     /// # Errors
     /// 429 when there is none.
-    pub(super) fn take(&self, pod: &PodUid) -> Result<Place, Refusal> {
-        self.0.take(pod).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", NODE_MAX),
-            Full::Own => Refusal::too_many("the pod", POD_MAX),
-        })
+    pub(super) fn take(&self, name: &PodName, uid: &PodUid) -> Result<Place, Refusal> {
+        const WHAT: &str = "streaming sessions";
+        let of_pod = self.pods.take(uid).map_err(|full| match full {
+            Full::All => Refusal::too_many("the node", NODE_MAX, WHAT),
+            Full::Own => Refusal::too_many("the pod", POD_MAX, WHAT),
+        })?;
+        Ok(Place { _of_pod: of_pod, _lasts: self.lasting.take(&name.namespace)? })
     }
 }
 
@@ -40,21 +54,41 @@ impl Places {
 mod tests {
     use super::*;
 
+    fn take(places: &Places, namespace: &str, pod: usize) -> Result<Place, Refusal> {
+        let (namespace, pod) = (namespace.to_owned(), pod.to_string());
+        places.take(&PodName { namespace, name: pod.clone() }, &PodUid::new(pod))
+    }
+
     #[test]
-    fn neither_a_pod_nor_the_node_has_more_than_its_sessions() {
-        let places = Places::default();
-        let take = |pod: usize| places.take(&PodUid::new(pod.to_string()));
-        let mut held: Vec<Place> = (0..POD_MAX).map(|_| take(0).unwrap()).collect();
-        let refusal = take(0).unwrap_err();
-        assert_eq!(refusal.status, 429);
-        assert!(refusal.text.starts_with("the pod has 256 streaming sessions"), "{}", refusal.text);
-        assert_eq!(refusal.headers, [("retry-after", "10".to_owned())]);
-        held.extend((POD_MAX..NODE_MAX).map(|number| take(1 + number / POD_MAX).unwrap()));
-        let refusal = take(9).unwrap_err();
-        assert!(refusal.text.starts_with("the node has 512 streaming sessions"), "{}", refusal.text);
-        held.pop();
-        held.push(take(9).unwrap());
-        drop(held);
-        assert!(places.0.is_empty(), "nothing is kept of pods that have none");
+    fn nobody_has_more_than_their_sessions() {
+        let lasting = Lasting::default();
+        // Which are held, as namespace, number of the first pod and sessions of each; who asks then, and how they are refused.
+        for (held, (namespace, pod), text) in [
+            (&[("a", 0, 128)][..], ("a", 0), Some("the pod has 128 streaming sessions")),
+            (&[("a", 0, 128)], ("a", 1), None),
+            (&[("a", 0, 128), ("a", 1, 96)], ("a", 1), Some("the namespace has 224 sessions and logs")),
+            (&[("a", 0, 128), ("a", 1, 96)], ("b", 2), None),
+            (
+                &[("a", 0, 128), ("a", 1, 96), ("b", 2, 128), ("b", 3, 32)],
+                ("c", 4),
+                Some("the node has 384 streaming sessions"),
+            ),
+        ] {
+            let places = Places::beside(&lasting);
+            let all = held.iter().flat_map(|(namespace, pod, count)| vec![(namespace, *pod); *count]);
+            let mut all: Vec<_> =
+                all.map(|(namespace, pod)| take(&places, namespace, pod).unwrap()).collect();
+            let taken = take(&places, namespace, pod);
+            let refusal = taken.as_ref().err();
+            assert_eq!(refusal.is_some(), text.is_some(), "{held:?}");
+            if let (Some(refusal), Some(text)) = (refusal, text) {
+                assert!(refusal.status == 429 && refusal.text.starts_with(text), "{}", refusal.text);
+                assert_eq!(refusal.headers, [("retry-after", "10".to_owned())]);
+                all.pop();
+                drop(take(&places, namespace, pod).unwrap());
+            }
+            drop((all, taken));
+            assert!(places.pods.is_empty() && lasting.is_empty(), "nothing is kept of who has none");
+        }
     }
 }

@@ -62,7 +62,7 @@ where
         pod: sandbox.to_string(),
         sockets: streaming.sockets.of_session(),
     };
-    let place = streaming.places.take(&view.status.uid)?;
+    let place = streaming.place(&view)?;
     let limit = streaming.idle;
     Ok(switch(request, to, name, move |io| async move {
         let _place = place;

@@ -55,7 +55,7 @@ async fn too_long(limit: Option<Duration>) -> Refusal {
 
 async fn output(streaming: &Streaming, path: &ContainerPath, query: &Query) -> Result<Vec<u8>, Refusal> {
     let running = streaming.running(path, Asked::Exec)?;
-    let _place = streaming.places.take(&running.view.status.uid)?;
+    let _place = streaming.place(&running.view)?;
     let command: Vec<String> = query.first("cmd").unwrap_or_default().split(' ').map(str::to_owned).collect();
     let exec = Exec {
         sandbox: running.sandbox,

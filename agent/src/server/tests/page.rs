@@ -9,6 +9,7 @@ use super::super::{
     endpoints::node_logs::{opened::NAMES_MAX, services::JOURNAL_LIMIT},
     followers, heads,
     lanes::{JOURNALS, THREADS, WHOLE},
+    lasting,
     review::{ALL_WITHIN, OF_KNOWN, OF_STRANGERS, RATE},
     streaming::{places, run::OUTPUT_MAX},
 };
@@ -68,10 +69,11 @@ fn of_connections() -> [(&'static str, String); 6] {
     ]
 }
 
-fn of_endpoints() -> [(&'static str, String); 8] {
+fn of_endpoints() -> [(&'static str, String); 9] {
     let (journal, all) = (JOURNAL_LIMIT.as_secs(), ALL_WITHIN.as_secs());
     let (of_container, followers) = (followers::CONTAINER_MAX, followers::NODE_MAX);
     let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
+    let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
     let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
     let (names, output, rate) = (NAMES_MAX, OUTPUT_MAX >> 20, RATE.per_second);
     [
@@ -85,6 +87,10 @@ fn of_endpoints() -> [(&'static str, String); 8] {
         ("Names of a directory below `/logs/`", format!("{},{:03}", names / 1000, names % 1000)),
         ("Followers of logs", format!("{of_container} of a container, {followers} of the node")),
         ("Commands, attachments and forwarded ports", format!("{of_pod} of a pod, {sessions} of the node")),
+        (
+            "Sessions and logs that are followed, together",
+            format!("{lasting} of the node's connections, {of_namespace} of them of a namespace"),
+        ),
         ("Output of `/run`", format!("{output} MiB of each stream (containerd's)")),
         (
             "Questions to the API server about who asks, and as many about what they may",

@@ -2,7 +2,6 @@
 
 use std::{net::SocketAddr, sync::atomic::Ordering};
 
-use berth_core::id::PodUid;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::{
@@ -16,6 +15,7 @@ use super::{
     client::{Frame, SPDY, UPGRADE, WebSocket, ask, spdy},
     world::{LONG, World},
 };
+use crate::server::streaming::places::POD_MAX;
 
 /// Tests with a shim of before flow control, in which each stream has a connection of its own, and with one whose streams share one.
 macro_rules! with_each_shim {
@@ -313,11 +313,10 @@ async fn a_thousand_clients_that_go_leave_nothing(world: World) {
     let talk = async {
         let alive = || Handle::current().metrics().num_alive_tasks();
         let nothing_is_left = || {
-            let places: Vec<_> = (0..256).map(|_| world.streaming.places.take(&PodUid::new("u1"))).collect();
             // A shared connection is kept for some seconds.
             let connections = world.seen.connections.load(Ordering::SeqCst);
             let running = world.seen.running.load(Ordering::SeqCst);
-            connections <= 1 && running == 0 && places.iter().all(Result::is_ok)
+            connections <= 1 && running == 0 && has_all_places(&world)
         };
         // What is made with the first of each kind, and kept, is no leak.
         for round in 0..8 {
@@ -412,13 +411,13 @@ async fn cve_2020_8559_no_answer_is_a_redirect_or_an_upgrade_without_a_session()
 async fn a_pod_that_has_all_its_sessions_gets_no_more() {
     let world = World::start().await;
     let talk = async {
-        let held: Vec<_> =
-            (0..256).map(|_| world.streaming.places.take(&PodUid::new("u1")).unwrap()).collect();
+        let pod = world.streaming.view.pods().remove(0);
+        let held: Vec<_> = (0..POD_MAX).map(|_| world.streaming.place(&pod).unwrap()).collect();
         let headers = [UPGRADE, SPDY, ("x-stream-protocol-version", V4)];
         let answer = ask(world.address, "POST", CAT, &headers).await;
         assert_eq!(answer.status, 429);
         assert!(answer.head.contains("retry-after: 10\r\n"), "{}", answer.head);
-        assert!(answer.text().await.starts_with("the pod has 256 streaming sessions"));
+        assert!(answer.text().await.starts_with("the pod has 128 streaming sessions"));
         drop(held);
         spdy(world.address, CAT, V4).await;
     };
@@ -440,7 +439,8 @@ async fn what_a_command_has_written_is_the_answer(world: World) {
 
 /// Whether a session has left its place.
 fn has_all_places(world: &World) -> bool {
-    let places: Vec<_> = (0..256).map(|_| world.streaming.places.take(&PodUid::new("u1"))).collect();
+    let pod = world.streaming.view.pods().remove(0);
+    let places: Vec<_> = (0..POD_MAX).map(|_| world.streaming.place(&pod)).collect();
     places.iter().all(Result::is_ok)
 }
 

@@ -34,7 +34,7 @@ use crate::{
         fake::{Ending, Fake},
     },
     server::{
-        Response,
+        Lasting, Response,
         streaming::{Streaming, attach, exec, places::Places, port_forward, run, sockets::Sockets},
     },
     view::View,
@@ -95,7 +95,7 @@ impl World {
             shims,
             containerd: containerd.containerd.clone(),
             handlers: SandboxHandlers::default(),
-            places: Places::default(),
+            places: Places::beside(&Lasting::default()),
             sockets: Sockets::default(),
             idle: Some(LONG),
         });
