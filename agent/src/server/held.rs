@@ -4,6 +4,7 @@
 //! say that anybody reads it. One that waits for whoever makes it, as a log that is followed, is owed nothing.
 
 use std::{
+    fmt::Debug,
     pin::Pin,
     sync::{
         Arc,
@@ -17,7 +18,6 @@ use berth_core::time::Mono;
 use futures::future::AbortHandle;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Bytes, Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 use tower::BoxError;
 
 use super::{
@@ -32,16 +32,17 @@ use crate::clock;
 /// Largest piece that is given at once. Whoever takes one has shown that they read.
 const PIECE: usize = 64 << 10;
 
-/// A place that an answer has until it was taken.
+/// Places that an answer has until it was taken.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
-    _place: Arc<OwnedSemaphorePermit>,
+    _places: Arc<dyn Debug + Send + Sync>,
 }
 
 impl Kept {
-    /// Has an answer keep a place.
-    pub(super) fn put(response: &mut Response, place: OwnedSemaphorePermit) {
-        response.extensions_mut().insert(Self { _place: Arc::new(place) });
+    /// Has an answer keep a place, beside those that it keeps already.
+    pub(super) fn put(response: &mut Response, place: impl Debug + Send + Sync + 'static) {
+        let before = response.extensions_mut().remove::<Self>();
+        response.extensions_mut().insert(Self { _places: Arc::new((place, before)) });
     }
 }
 
@@ -232,9 +233,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_an_answer_holds_is_held_until_it_was_taken() {
-        let lane = Arc::new(tokio::sync::Semaphore::new(1));
+        let lane = Arc::new(tokio::sync::Semaphore::new(2));
         let mut response = of(http::StatusCode::OK, "text/plain", vec![b'x'; 2 * PIECE + 1]);
-        Kept::put(&mut response, Arc::clone(&lane).try_acquire_owned().unwrap());
+        for _ in 0..2 {
+            Kept::put(&mut response, Arc::clone(&lane).try_acquire_owned().unwrap());
+        }
         let (mut response, state) = held(response);
         let mut pieces = Vec::new();
         while let Some(piece) = response.body_mut().frame().await {
@@ -246,7 +249,7 @@ mod tests {
         pieces.truncate(1);
         assert!(state.is_busy() && lane.available_permits() == 0, "one is still to be written");
         pieces.clear();
-        assert!(!state.is_busy() && lane.available_permits() == 1);
+        assert!(!state.is_busy() && lane.available_permits() == 2);
         assert_eq!(state.until_not_taken(clock::mono()), None);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Response, answer::error, followers::Followers, held::Kept, lasting::Lasting};
+use super::{Response, answer::error, held::Kept, lasting::Lasting, log_places::LogPlaces};
 use crate::{large::Stopping, logs::Watcher};
 
 /// Threads of one kind of request. A stream has one only while it reads a piece: who reads slowly, or not at all, holds none.
@@ -34,8 +34,8 @@ pub struct Lanes {
     pub whole: Lane,
     /// For all that holds connections for long.
     pub lasting: Lasting,
-    /// For those who follow logs.
-    pub followers: Followers,
+    /// For logs, until they were taken.
+    pub logs: LogPlaces,
     /// Tells followers what has changed.
     pub watcher: Watcher,
 }
@@ -48,7 +48,7 @@ impl Default for Lanes {
             node: Lane::new(THREADS),
             journals: Lane::new(JOURNALS),
             whole: Lane::new(WHOLE),
-            followers: Followers::beside(&lasting),
+            logs: LogPlaces::beside(&lasting),
             lasting,
             watcher: Watcher::default(),
         }

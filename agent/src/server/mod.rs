@@ -16,7 +16,6 @@ mod connection;
 mod connections;
 mod dispatch;
 mod endpoints;
-mod followers;
 mod h2_streams;
 mod hang_up;
 mod heads;
@@ -24,6 +23,7 @@ mod held;
 mod lanes;
 mod lasting;
 mod listen;
+mod log_places;
 mod requests;
 mod review;
 mod shares;
@@ -37,9 +37,9 @@ use std::sync::Arc;
 
 pub use self::{
     answer::{Body, Response},
-    followers::Followers,
     lanes::{Lane, Lanes},
     lasting::Lasting,
+    log_places::LogPlaces,
     requests::Requests,
     streaming::Streaming,
     thread::run,

@@ -28,8 +28,9 @@ use crate::{
     server::{
         Response,
         answer::{refused, streamed},
-        followers::Follower,
+        held::Kept,
         lanes::{Lane, Lanes},
+        log_places::LogPlace,
     },
     view::View,
 };
@@ -63,12 +64,16 @@ impl ContainerLogs<'_> {
             Err(refusal) => return refused(refusal),
         };
         match self.log(path, &options) {
-            Ok(log) => streamed("text/plain", futures::stream::unfold(log, Log::next)),
+            Ok((log, place)) => {
+                let mut response = streamed("text/plain", futures::stream::unfold(log, Log::next));
+                Kept::put(&mut response, place);
+                response
+            }
             Err(refusal) => refused(refusal),
         }
     }
 
-    fn log(&self, path: &ContainerPath, options: &LogOptions) -> Result<Log, Refusal> {
+    fn log(&self, path: &ContainerPath, options: &LogOptions) -> Result<(Log, LogPlace), Refusal> {
         let name = &path.pod.name;
         let is_meant = |uid: &PodUid| path.pod.uid.as_ref().is_none_or(|meant| meant == uid);
         let pod = self.view.pod(name).filter(|pod| is_meant(&pod.pod.uid));
@@ -81,14 +86,14 @@ impl ContainerLogs<'_> {
         let run = log_options::run(&pod.status, container, options.which)?;
         let file = paths::container_log(self.paths, name, &pod.pod.uid, container, run.attempt);
         let shown = Shown::new(options.timestamps, options.limit);
+        let place = self.lanes.logs.of_container((name, &pod.pod.uid), container, options.follow)?;
         let stage = if options.follow {
-            let place = self.lanes.followers.take((name, &pod.pod.uid), container)?;
             let changes = self.view.changes(&pod.pod.uid).ok_or_else(|| log_options::no_pod(&name.name))?;
-            Stage::ToFollow(changes, place)
+            Stage::ToFollow(changes)
         } else {
             Stage::ToOpen
         };
-        Ok(Log {
+        let log = Log {
             lane: self.lanes.containers.clone(),
             watcher: self.lanes.watcher.clone(),
             root: PathBuf::from(&self.paths.pod_logs),
@@ -101,7 +106,8 @@ impl ContainerLogs<'_> {
             },
             run: Run { view: self.view.clone(), pod: pod.pod, container: container.clone(), run },
             stage,
-        })
+        };
+        Ok((log, place))
     }
 }
 
@@ -127,7 +133,7 @@ enum Stage {
     /// To be read to its end.
     ToOpen,
     /// To be read until the run has ended.
-    ToFollow(watch::Receiver<()>, Follower),
+    ToFollow(watch::Receiver<()>),
     Reading(Box<Reading>),
     Over,
 }
@@ -141,7 +147,6 @@ struct Reading {
 struct Follow {
     log: Changes,
     pod: watch::Receiver<()>,
-    _place: Follower,
 }
 
 /// The run whose log it is.
@@ -183,9 +188,9 @@ impl Log {
             let (file, follow) = match std::mem::replace(&mut self.stage, Stage::Over) {
                 Stage::Over => return Ok(None),
                 Stage::ToOpen => (self.open(false).await?.0, None),
-                Stage::ToFollow(pod, place) => {
+                Stage::ToFollow(pod) => {
                     let (file, log) = self.open(true).await?;
-                    (file, log.map(|log| Follow { log, pod, _place: place }))
+                    (file, log.map(|log| Follow { log, pod }))
                 }
                 Stage::Reading(reading) => (reading.file, reading.follow),
             };

@@ -15,7 +15,12 @@ use self::{files::Asked, opened::statat};
 use crate::{
     config::NodeLogAccess,
     program::Program,
-    server::{Response, answer::error, lanes::Lanes},
+    server::{
+        Response,
+        answer::{error, refused},
+        held::Kept,
+        lanes::Lanes,
+    },
 };
 
 /// What the node's own logs are answered from.
@@ -35,6 +40,16 @@ impl NodeLogs {
         if self.access == NodeLogAccess::Nothing {
             return error(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.");
         }
+        let place = match self.lanes.logs.of_node() {
+            Ok(place) => place,
+            Err(refusal) => return refused(refusal),
+        };
+        let mut response = self.log(path, parts).await;
+        Kept::put(&mut response, place);
+        response
+    }
+
+    async fn log(&self, path: &str, parts: &Parts) -> Response {
         let asked = |path: &str, is_query| Asked::new(path, is_query, parts);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let query = match NodeLogQuery::parse(&query) {

@@ -7,9 +7,10 @@ use super::super::{
     connection::{HEAD_MAX, HEAD_MAX_H2, STREAMS_MAX, TIMES},
     dispatch::BODY_MAX,
     endpoints::node_logs::{opened::NAMES_MAX, services::JOURNAL_LIMIT},
-    followers, heads,
+    heads,
     lanes::{JOURNALS, THREADS, WHOLE},
     lasting,
+    log_places::{FOLLOWED, NOT_FOLLOWED},
     review::{ALL_WITHIN, OF_KNOWN, OF_STRANGERS, RATE},
     streaming::{places, run::OUTPUT_MAX},
 };
@@ -69,9 +70,8 @@ fn of_connections() -> [(&'static str, String); 6] {
     ]
 }
 
-fn of_endpoints() -> [(&'static str, String); 9] {
+fn of_endpoints() -> [(&'static str, String); 10] {
     let (journal, all) = (JOURNAL_LIMIT.as_secs(), ALL_WITHIN.as_secs());
-    let (of_container, followers) = (followers::CONTAINER_MAX, followers::NODE_MAX);
     let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
     let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
     let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
@@ -85,10 +85,18 @@ fn of_endpoints() -> [(&'static str, String); 9] {
             ),
         ),
         ("Names of a directory below `/logs/`", format!("{},{:03}", names / 1000, names % 1000)),
-        ("Followers of logs", format!("{of_container} of a container, {followers} of the node")),
+        ("Followers of logs", format!("{} of a container, {} of the node", FOLLOWED.each, FOLLOWED.all)),
+        (
+            "Logs that are not followed, and files below `/logs/`",
+            format!(
+                "{each} of a container and {each} of the node's own, {all} of the node, each until it was taken",
+                each = NOT_FOLLOWED.each,
+                all = NOT_FOLLOWED.all
+            ),
+        ),
         ("Commands, attachments and forwarded ports", format!("{of_pod} of a pod, {sessions} of the node")),
         (
-            "Sessions and logs that are followed, together",
+            "Sessions and logs, together",
             format!("{lasting} of the node's connections, {of_namespace} of them of a namespace"),
         ),
         ("Output of `/run`", format!("{output} MiB of each stream (containerd's)")),

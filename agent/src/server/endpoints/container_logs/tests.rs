@@ -435,7 +435,7 @@ async fn followers_have_places_share_an_inotify_and_hear_of_their_own_pod() {
     let mut following: Vec<_> = (0..64).map(|_| node.ask("follow=true")).collect();
     let (code, text) = whole(node.ask("follow=true")).await;
     assert!(code == 429 && text.starts_with("the container has 64 followers"), "{code} {text}");
-    assert_eq!(node.text("").await, "0\n", "who does not follow needs no place");
+    assert_eq!(node.text("").await, "0\n", "who does not follow has a place of another kind");
     for response in &mut following {
         expect(response, "0\n").await;
         assert!(piece(response).now_or_never().is_none());
@@ -453,4 +453,19 @@ async fn followers_have_places_share_an_inotify_and_hear_of_their_own_pod() {
     expect(&mut last, "0\n").await;
     drop((following, last));
     assert_eq!(node.lanes.watcher.directories(), 0);
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_takes_has_its_place_all_the_time() {
+    let node = Node::new();
+    node.runs();
+    node.say(0..1);
+    let mut held: Vec<_> = (0..64).map(|_| node.ask("")).collect();
+    let (code, text) = whole(node.ask("")).await;
+    assert!(code == 429 && text.starts_with("the container has 64 logs under way"), "{code} {text}");
+    assert_eq!(whole(node.ask_for("front", "other", "")).await.0, 400, "it does not run");
+    held.pop();
+    assert_eq!(node.text("").await, "0\n");
+    drop(held);
+    assert!(node.lanes.logs.are_free());
 }

@@ -343,3 +343,19 @@ async fn a_page_of_names_has_its_place_until_it_was_taken() {
     drop(page);
     assert_eq!(node.logs.lanes.node.free(), 1);
 }
+
+#[tokio::test]
+async fn a_log_of_the_node_has_its_place_until_it_was_taken() {
+    let node = Node::new();
+    node.write("syslog", "a line\n");
+    let mut held = Vec::new();
+    for path in ["syslog", "?query=kubelet", "nothing", "pods?query=../x"].into_iter().cycle().take(64) {
+        held.push(node.ask_with(path, &[]).await);
+    }
+    let (code, text) = node.ask("syslog").await;
+    assert!(code == 429 && text.starts_with("the node has 64 logs of its own under way"), "{code} {text}");
+    held.pop();
+    assert_eq!(node.ask("syslog").await, (200, "a line\n".to_owned()));
+    drop(held);
+    assert!(node.logs.lanes.logs.are_free());
+}
