@@ -48,6 +48,7 @@ pub(super) use self::{
 };
 use self::{
     places::{Place, Places},
+    run::Outputs,
     sockets::Sockets,
 };
 use crate::{
@@ -66,6 +67,7 @@ pub struct Streaming {
     containerd: Containerd,
     handlers: SandboxHandlers,
     places: Places,
+    outputs: Outputs,
     sockets: Sockets,
     /// After how long without a byte a session ends; `None` is never.
     idle: Option<Duration>,
@@ -90,6 +92,7 @@ impl Streaming {
             containerd: host.containerd.clone(),
             handlers: host.handlers.clone(),
             places: Places::beside(lasting),
+            outputs: Outputs::default(),
             sockets: Sockets::default(),
             idle: server.map(|server| server.stream_idle).filter(|limit| !limit.is_zero()),
         })

@@ -10,18 +10,46 @@ use berth_proto::{client::AttachReceiver, shim::attach_output};
 use http::{Request, StatusCode};
 use tokio::time::sleep;
 
-use super::Streaming;
+use super::{Running, Streaming, places::Place};
 use crate::{
     causes::with_causes,
     runtime::Exec,
     server::{
         Response,
         answer::{of, refused},
+        held::Kept,
+        shares::{Full, Share, Shares},
     },
 };
 
+/// Commands at once whose outputs are kept in memory until they were taken.
+pub(in crate::server) const ALL_MAX: usize = 4;
+
+/// Those of one namespace, so that none takes those of all others.
+pub(in crate::server) const NAMESPACE_MAX: usize = 2;
+
 /// Bytes that are kept of each stream: what follows is read and dropped (containerd `container_execsync.go`).
 pub(in crate::server) const OUTPUT_MAX: usize = 16 << 20;
+
+/// Places for outputs that are kept, by the namespace that they are of.
+#[derive(Debug)]
+pub(super) struct Outputs(Shares<String>);
+
+impl Default for Outputs {
+    fn default() -> Self {
+        Self(Shares::new(ALL_MAX, NAMESPACE_MAX))
+    }
+}
+
+impl Outputs {
+    fn take(&self, namespace: &str) -> Result<Share<String>, Refusal> {
+        const WHAT: &str = "commands of /run under way";
+        self.0.take(&namespace.to_owned()).map_err(|full| match full {
+            Full::All => Refusal::too_many("the node", ALL_MAX, WHAT),
+            Full::Own => Refusal::too_many("the namespace", NAMESPACE_MAX, WHAT),
+        })
+    }
+}
 
 /// Answers `/run`. A client that goes takes the process along, and so does the end of the time that a session may be idle: whoever waits
 /// for this answer hears nothing before it.
@@ -31,14 +59,25 @@ pub(in crate::server) async fn run<B>(
     request: Request<B>,
 ) -> Response {
     let query = Query::parse(request.uri().query().unwrap_or_default());
+    let (running, places) = match enter(streaming, path) {
+        Ok(entered) => entered,
+        Err(refusal) => return refused(refusal),
+    };
     let ended = tokio::select! {
-        ended = output(streaming, path, &query) => ended,
+        ended = output(streaming, running, &query) => ended,
         refusal = too_long(streaming.idle) => Err(refusal),
     };
-    match ended {
-        Ok(output) => of(StatusCode::OK, "application/json", output),
-        Err(refusal) => refused(refusal),
-    }
+    let mut response = ended.unwrap_or_else(refused);
+    Kept::put(&mut response, places);
+    response
+}
+
+/// The container that is meant, and the places of a session and of its outputs.
+fn enter(streaming: &Streaming, path: &ContainerPath) -> Result<(Running, (Share<String>, Place)), Refusal> {
+    let running = streaming.running(path, Asked::Exec)?;
+    let outputs = streaming.outputs.take(&path.pod.name.namespace)?;
+    let place = streaming.place(&running.view)?;
+    Ok((running, (outputs, place)))
 }
 
 async fn too_long(limit: Option<Duration>) -> Refusal {
@@ -53,9 +92,7 @@ async fn too_long(limit: Option<Duration>) -> Refusal {
     )
 }
 
-async fn output(streaming: &Streaming, path: &ContainerPath, query: &Query) -> Result<Vec<u8>, Refusal> {
-    let running = streaming.running(path, Asked::Exec)?;
-    let _place = streaming.place(&running.view)?;
+async fn output(streaming: &Streaming, running: Running, query: &Query) -> Result<Response, Refusal> {
     let command: Vec<String> = query.first("cmd").unwrap_or_default().split(' ').map(str::to_owned).collect();
     let exec = Exec {
         sandbox: running.sandbox,
@@ -68,14 +105,15 @@ async fn output(streaming: &Streaming, path: &ContainerPath, query: &Query) -> R
         |why: &str| Refusal::new(500, format!("failed to exec in container: failed to start exec: {why}"));
     let started = exec.start(&streaming.shims, &streaming.containerd).await;
     let (_sender, receiver) = started.map_err(|error| failed(&with_causes(&error)))?;
-    let (code, [mut stdout, stderr]) = gather(receiver).await.map_err(|why| failed(&why))?;
+    let (code, [mut output, stderr]) = gather(receiver).await.map_err(|why| failed(&why))?;
     if code != 0 {
         // Source: `ExecSync` of `k8s.io/cri-client` `pkg/remote_runtime.go`.
-        let (command, stderr) = (command.join(" "), String::from_utf8_lossy(&stderr));
-        return Err(Refusal::new(500, format!("command '{command}' exited with {code}: {stderr}")));
+        output = format!("command '{}' exited with {code}: ", command.join(" ")).into_bytes();
+        output.extend_from_slice(&stderr);
+        return Ok(of(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", output));
     }
-    stdout.extend_from_slice(&stderr);
-    Ok(stdout)
+    output.extend_from_slice(&stderr);
+    Ok(of(StatusCode::OK, "application/json", output))
 }
 
 /// The exit code, and both outputs as far as they are kept.

@@ -6,5 +6,6 @@ mod commands;
 mod many_at_once;
 mod mux;
 mod ports;
+mod runs;
 mod shim;
 mod world;

@@ -12,7 +12,10 @@ use super::super::{
     lasting,
     log_places::{FOLLOWED, NOT_FOLLOWED},
     review::{ALL_WITHIN, OF_KNOWN, OF_STRANGERS, RATE},
-    streaming::{places, run::OUTPUT_MAX},
+    streaming::{
+        places,
+        run::{self, OUTPUT_MAX},
+    },
 };
 
 const PAGE: &str = include_str!("../../../../docs/differences.md");
@@ -70,10 +73,11 @@ fn of_connections() -> [(&'static str, String); 6] {
     ]
 }
 
-fn of_endpoints() -> [(&'static str, String); 10] {
+fn of_endpoints() -> [(&'static str, String); 11] {
     let (journal, all) = (JOURNAL_LIMIT.as_secs(), ALL_WITHIN.as_secs());
     let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
     let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
+    let (runs_of_namespace, runs) = (run::NAMESPACE_MAX, run::ALL_MAX);
     let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
     let (names, output, rate) = (NAMES_MAX, OUTPUT_MAX >> 20, RATE.per_second);
     [
@@ -98,6 +102,12 @@ fn of_endpoints() -> [(&'static str, String); 10] {
         (
             "Sessions and logs, together",
             format!("{lasting} of the node's connections, {of_namespace} of them of a namespace"),
+        ),
+        (
+            "Commands of `/run`",
+            format!(
+                "{runs_of_namespace} of a namespace, {runs} of the node, each until its output was taken"
+            ),
         ),
         ("Output of `/run`", format!("{output} MiB of each stream (containerd's)")),
         (

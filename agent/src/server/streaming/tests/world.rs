@@ -35,7 +35,9 @@ use crate::{
     },
     server::{
         Lasting, Response,
-        streaming::{Streaming, attach, exec, places::Places, port_forward, run, sockets::Sockets},
+        streaming::{
+            Streaming, attach, exec, places::Places, port_forward, run, run::Outputs, sockets::Sockets,
+        },
     },
     view::View,
 };
@@ -96,6 +98,7 @@ impl World {
             containerd: containerd.containerd.clone(),
             handlers: SandboxHandlers::default(),
             places: Places::beside(&Lasting::default()),
+            outputs: Outputs::default(),
             sockets: Sockets::default(),
             idle: Some(LONG),
         });
