@@ -164,8 +164,10 @@ impl<A: Answers> Port<A> {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (times, state, peer) = (self.times, Arc::clone(&peer.state), Arc::new(peer));
-        let service = service_fn(move |request: Request<Incoming>| {
+        let of_requests = hang_up.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let (port, peer) = (Arc::clone(&self), Arc::clone(&peer));
+            request.extensions_mut().insert(of_requests.clone());
             async move { Ok::<_, Infallible>(answer(&port, &peer, request).await) }
         });
         let mut server = http1::Builder::new();

@@ -1,15 +1,16 @@
 //! Whether the other side of a connection has closed it, also while nobody reads from it.
 
-use std::{io, net, os::fd::AsFd as _};
+use std::{io, net, os::fd::AsFd as _, sync::Arc};
 
 use tokio::{io::Interest, net::TcpStream};
 
 use crate::causes::with_causes;
 
 /// Tells of the end of what the other side says. HTTP/1.1 reads no further while an answer is under way and something was read beyond its
-/// request. Nothing is read here: it is a further descriptor of the connection.
-#[derive(Debug)]
-pub(super) struct HangUp(Option<TcpStream>);
+/// request, and a session while its process takes nothing. Nothing is read here: it is a further descriptor of the connection, which
+/// clones share, and which a request has for whoever upgrades it.
+#[derive(Debug, Clone)]
+pub(super) struct HangUp(Option<Arc<TcpStream>>);
 
 impl HangUp {
     /// That of a connection, which goes on without this where no further descriptor can be had.
@@ -19,7 +20,7 @@ impl HangUp {
         if let Err(error) = &watched {
             tracing::debug!(error = with_causes(error), "watch a connection for its end");
         }
-        Self(watched.ok())
+        Self(watched.ok().map(Arc::new))
     }
 
     /// Comes back when the other side has closed the connection, or its half of it.

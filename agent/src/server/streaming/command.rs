@@ -137,14 +137,14 @@ where
         }
     };
     let place = streaming.place(&running.view)?;
-    let limit = streaming.idle;
+    let over = streaming.over(&request);
     Ok(switch(request, to, name, move |io| async move {
         let _place = place;
         let (io, activity) = Watched::new(io);
         let (session, carrier) = session();
         tokio::select! {
             () = session.hold(carry(io, protocol, options, carrier), begin) => {}
-            () = activity.has_ceased(limit) => tracing::debug!("a streaming session is idle"),
+            why = over.comes(&activity) => tracing::debug!(why, "a streaming session is over"),
         }
     }))
 }

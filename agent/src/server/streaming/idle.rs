@@ -1,4 +1,4 @@
-//! Connections on which nothing happens.
+//! Connections on which nothing happens, or nothing for anybody.
 
 use std::{
     io,
@@ -13,8 +13,44 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
+
+use crate::server::hang_up::HangUp;
+
+/// How long nothing may happen on the connection of a client that has hung up. Where its input is read, its end is noticed at once.
+pub(in crate::server) const GONE_AFTER: Duration = Duration::from_secs(10);
+
+/// What ends a session that has no end of its own.
+#[derive(Debug)]
+pub(super) struct Over {
+    /// How long nothing may happen; `None` is for ever.
+    pub(super) idle: Option<Duration>,
+    /// The client's end.
+    pub(super) hang_up: Option<HangUp>,
+    /// How long nothing may happen after that.
+    pub(super) gone: Duration,
+}
+
+impl Over {
+    /// Comes back when a session is over, and says why.
+    pub(super) async fn comes(&self, activity: &Activity) -> &'static str {
+        tokio::select! {
+            () = activity.has_ceased(self.idle) => "it is idle",
+            () = self.is_for_nobody(activity) => "its client has gone",
+        }
+    }
+
+    /// A process that takes no input keeps its client's end from being read. Who has closed one half only is given what there is, as long as
+    /// there is something.
+    async fn is_for_nobody(&self, activity: &Activity) {
+        let Some(hang_up) = &self.hang_up else { return std::future::pending().await };
+        hang_up.comes().await;
+        // What came with the end may still be read.
+        sleep(self.gone).await;
+        activity.has_ceased(Some(self.gone)).await;
+    }
+}
 
 /// A connection that notes when something was last read or written.
 #[derive(Debug)]
@@ -97,12 +133,14 @@ mod tests {
     use futures::future::poll_immediate;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _, duplex},
-        time::advance,
+        net::{TcpListener, TcpStream},
+        time::{advance, timeout},
     };
 
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(100);
+    const LONG: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
     async fn what_is_read_or_written_begins_the_time_anew() {
@@ -121,5 +159,33 @@ mod tests {
         advance(LIMIT).await;
         assert!(poll_immediate(&mut ceased).await.is_some());
         assert!(poll_immediate(activity.has_ceased(None)).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_session_is_over_when_its_client_has_hung_up_and_nothing_happens() {
+        const GONE: Duration = Duration::from_secs(1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(connecting, listener.accept());
+        let (mut client, (socket, _)) = (client.unwrap(), accepted.unwrap());
+        let over = Over { idle: None, hang_up: Some(HangUp::of(&socket)), gone: GONE };
+        let (mut watched, activity) = Watched::new(socket);
+        let mut comes = std::pin::pin!(over.comes(&activity));
+        client.write_all(b"x").await.unwrap();
+        assert!(timeout(2 * GONE, &mut comes).await.is_err(), "what is held is no end");
+        client.shutdown().await.unwrap();
+        let talking = async {
+            for _ in 0..50 {
+                watched.write_all(b"y").await.unwrap();
+                assert_eq!(client.read_u8().await.unwrap(), b'y');
+                sleep(GONE / 20).await;
+            }
+        };
+        tokio::select! {
+            why = &mut comes => panic!("{why}, and is told something"),
+            () = talking => {}
+        }
+        assert_eq!(timeout(LONG, comes).await.unwrap(), "its client has gone");
+        assert_eq!(watched.read_u8().await.unwrap(), b'x', "nobody has read it");
     }
 }

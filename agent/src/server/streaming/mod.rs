@@ -14,7 +14,7 @@
 mod channels;
 mod command;
 mod forward;
-mod idle;
+pub(super) mod idle;
 mod mux;
 mod pass;
 pub(super) mod places;
@@ -40,6 +40,7 @@ use berth_core::{
         streaming::{Asked, Refusal, container_id},
     },
 };
+use http::Request;
 
 pub(super) use self::{
     command::{attach, exec},
@@ -47,6 +48,7 @@ pub(super) use self::{
     run::run,
 };
 use self::{
+    idle::{GONE_AFTER, Over},
     places::{Place, Places},
     run::Outputs,
     sockets::Sockets,
@@ -71,6 +73,8 @@ pub struct Streaming {
     sockets: Sockets,
     /// After how long without a byte a session ends; `None` is never.
     idle: Option<Duration>,
+    /// How long nothing may happen after its client has hung up.
+    gone: Duration,
 }
 
 /// A container that runs.
@@ -95,11 +99,16 @@ impl Streaming {
             outputs: Outputs::default(),
             sockets: Sockets::default(),
             idle: server.map(|server| server.stream_idle).filter(|limit| !limit.is_zero()),
+            gone: GONE_AFTER,
         })
     }
 
     fn place(&self, of: &PodView) -> Result<Place, Refusal> {
         self.places.take(&of.status.name, &of.status.uid)
+    }
+
+    fn over<B>(&self, request: &Request<B>) -> Over {
+        Over { idle: self.idle, hang_up: request.extensions().get().cloned(), gone: self.gone }
     }
 
     /// The container that is meant.

@@ -63,13 +63,13 @@ where
         sockets: streaming.sockets.of_session(),
     };
     let place = streaming.place(&view)?;
-    let limit = streaming.idle;
+    let over = streaming.over(&request);
     Ok(switch(request, to, name, move |io| async move {
         let _place = place;
         let (io, activity) = Watched::new(io);
         tokio::select! {
             () = serve(io, protocol, target) => {}
-            () = activity.has_ceased(limit) => tracing::debug!("a streaming session is idle"),
+            why = over.comes(&activity) => tracing::debug!(why, "a streaming session is over"),
         }
     }))
 }

@@ -3,6 +3,7 @@
 mod begun;
 mod client;
 mod commands;
+mod gone;
 mod many_at_once;
 mod mux;
 mod ports;

@@ -13,6 +13,7 @@ use super::super::{
     log_places::{FOLLOWED, NOT_FOLLOWED},
     review::{ALL_WITHIN, OF_KNOWN, OF_STRANGERS, RATE},
     streaming::{
+        idle::GONE_AFTER,
         places,
         run::{self, OUTPUT_MAX},
     },
@@ -73,11 +74,12 @@ fn of_connections() -> [(&'static str, String); 6] {
     ]
 }
 
-fn of_endpoints() -> [(&'static str, String); 11] {
+fn of_endpoints() -> [(&'static str, String); 12] {
     let (journal, all) = (JOURNAL_LIMIT.as_secs(), ALL_WITHIN.as_secs());
     let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
     let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
     let (runs_of_namespace, runs) = (run::NAMESPACE_MAX, run::ALL_MAX);
+    let gone = GONE_AFTER.as_secs();
     let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
     let (names, output, rate) = (NAMES_MAX, OUTPUT_MAX >> 20, RATE.per_second);
     [
@@ -102,6 +104,10 @@ fn of_endpoints() -> [(&'static str, String); 11] {
         (
             "Sessions and logs, together",
             format!("{lasting} of the node's connections, {of_namespace} of them of a namespace"),
+        ),
+        (
+            "A session whose client has hung up, and whose process takes no input",
+            format!("{gone} s without a byte"),
         ),
         (
             "Commands of `/run`",

@@ -27,6 +27,7 @@ use super::{
         connection::Times,
         connections::Connections,
         dispatch::{Answers, Gate},
+        hang_up::HangUp,
         heads, listen,
         review::Reviewer,
         thread, tls,
@@ -242,6 +243,7 @@ impl Answers for Echo {
         if !request.headers().contains_key(header::UPGRADE) {
             return text(StatusCode::OK, &format!("{endpoint:?}"));
         }
+        assert!(request.extensions().get::<HangUp>().is_some(), "a stream is to know when it is for nobody");
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let Ok(stream) = upgrade.await else { return };

@@ -68,6 +68,8 @@ enum Process {
     Container,
     /// Says what it reads, and ends with it.
     Cat,
+    /// Reads nothing.
+    Deaf,
     /// Writes without end.
     Flood,
     /// Writes and ends.
@@ -147,6 +149,9 @@ impl Shim<'_> {
             What::Stdin(bytes) => {
                 let window = self.streams.get_mut(&stream).and_then(|known| known.input.as_mut());
                 window.into_iter().for_each(|window| window.receive(bytes.len()).unwrap());
+                if self.streams.get(&stream).is_some_and(|known| known.process == Process::Deaf) {
+                    return;
+                }
                 if bytes == b"end\n" {
                     self.tell(stream, attach_output::What::ExitCode(7));
                 } else {
@@ -171,6 +176,7 @@ impl Shim<'_> {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["cat"] => self.begin(stream, Process::Cat),
+            ["deaf"] => self.begin(stream, Process::Deaf),
             ["flood"] => self.begin(stream, Process::Flood),
             ["fail", code, text] => {
                 self.begin(stream, Process::Said);
@@ -219,6 +225,9 @@ impl Shim<'_> {
         if is_over {
             self.server.finish(stream);
             return self.over(stream);
+        }
+        if known.process == Process::Deaf {
+            return;
         }
         let kept = known.output.waiting_bytes();
         if let Some(window) = known.input.as_mut().and_then(|input| input.refill(kept)) {

@@ -35,6 +35,7 @@ use crate::{
     },
     server::{
         Lasting, Response,
+        hang_up::HangUp,
         streaming::{
             Streaming, attach, exec, places::Places, port_forward, run, run::Outputs, sockets::Sockets,
         },
@@ -44,6 +45,9 @@ use crate::{
 
 /// Far longer than anything here takes.
 pub(super) const LONG: Duration = Duration::from_secs(300);
+
+/// How long a client that has hung up may have its input held.
+pub(super) const GONE: Duration = Duration::from_millis(100);
 
 /// Bytes that the kernel keeps for a client that does not read: few, so that what is kept here can be told from it.
 const SEND_BUFFER: u32 = 64 << 10;
@@ -101,6 +105,7 @@ impl World {
             outputs: Outputs::default(),
             sockets: Sockets::default(),
             idle: Some(LONG),
+            gone: GONE,
         });
         let socket = TcpSocket::new_v4().unwrap();
         // Those that are accepted have it from here.
@@ -153,8 +158,10 @@ fn published(sandbox: SandboxId) -> Published {
 async fn serve(listener: TcpListener, streaming: Arc<Streaming>) {
     while let Ok((socket, _)) = listener.accept().await {
         let streaming = Arc::clone(&streaming);
-        let service = service_fn(move |request| {
+        let hang_up = HangUp::of(&socket);
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let streaming = Arc::clone(&streaming);
+            request.extensions_mut().insert(hang_up.clone());
             async move { Ok::<_, Infallible>(answer(&streaming, request).await) }
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service).with_upgrades());
