@@ -77,6 +77,7 @@ async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<I
     if request.body().size_hint().lower() > BODY_MAX {
         return text(StatusCode::PAYLOAD_TOO_LARGE, "Request entity too large");
     }
+    request.extensions_mut().insert(peer.state.places());
     // Nobody beyond here is to know it.
     request.headers_mut().remove(header::AUTHORIZATION);
     bearer_protocol::forget(request.headers_mut());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Extensions, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Response, answer::error, held::Kept, lasting::Lasting, log_places::LogPlaces};
@@ -20,6 +20,38 @@ pub struct Lane(Arc<Semaphore>);
 
 /// Answers at once that are computed as a whole, until they were taken.
 pub(super) const WHOLE: usize = 16;
+
+/// Those of one connection: it may ask for many answers and take none of them, and others would wait.
+pub(super) const WHOLE_OF_CONNECTION: usize = 4;
+
+/// The places of one connection, which its requests have for whoever answers them. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct OfConnection(Lane);
+
+impl Default for OfConnection {
+    fn default() -> Self {
+        Self(Lane::new(WHOLE_OF_CONNECTION))
+    }
+}
+
+impl OfConnection {
+    /// Those that a request has; others, where nobody has given it any.
+    pub(super) fn had_by(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+
+    /// A place, for as long as it is held.
+    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, Stopping> {
+        self.0.place().await
+    }
+}
+
+/// Places for answers to the requests of one connection: each has one of the connection's, and then one of all.
+#[derive(Debug)]
+pub(super) struct Whole {
+    own: OfConnection,
+    all: Lane,
+}
 
 /// Places for work that takes long. Clones share them.
 #[derive(Debug, Clone)]
@@ -87,30 +119,9 @@ impl Lane {
         working.await.map_err(|_cancelled| Stopping)
     }
 
-    /// Has a thread make an answer, which has its place until it was taken.
-    pub(super) async fn answer(&self, make: impl FnOnce() -> Response + Send + 'static) -> Response {
-        self.answer_after(std::future::ready(()), move |()| make()).await
-    }
-
-    /// As [`answer`](Self::answer), of what is waited for in the place.
-    pub(super) async fn answer_after<T: Send + 'static>(
-        &self,
-        read: impl Future<Output = T>,
-        make: impl FnOnce(T) -> Response + Send + 'static,
-    ) -> Response {
-        let answer = async {
-            let place = self.place().await?;
-            let read = read.await;
-            let making = tokio::task::spawn_blocking(move || (make(read), place));
-            making.await.map_err(|_cancelled| Stopping)
-        };
-        match answer.await {
-            Ok((mut response, place)) => {
-                Kept::put(&mut response, place);
-                response
-            }
-            Err(stopping) => error(StatusCode::SERVICE_UNAVAILABLE, &stopping.to_string()),
-        }
+    /// This one, as a request may use it.
+    pub(super) fn of(&self, extensions: &Extensions) -> Whole {
+        Whole { own: OfConnection::had_by(extensions), all: self.clone() }
     }
 
     /// A place, for as long as it is held.
@@ -125,11 +136,41 @@ impl Lane {
     }
 }
 
+impl Whole {
+    /// Has a thread make an answer, which has its places until it was taken.
+    pub(super) async fn answer(&self, make: impl FnOnce() -> Response + Send + 'static) -> Response {
+        self.answer_after(std::future::ready(()), move |()| make()).await
+    }
+
+    /// As [`answer`](Self::answer), of what is waited for in the place.
+    pub(super) async fn answer_after<T: Send + 'static>(
+        &self,
+        read: impl Future<Output = T>,
+        make: impl FnOnce(T) -> Response + Send + 'static,
+    ) -> Response {
+        let answer = async {
+            let places = (self.own.place().await?, self.all.place().await?);
+            let read = read.await;
+            let making = tokio::task::spawn_blocking(move || (make(read), places));
+            making.await.map_err(|_cancelled| Stopping)
+        };
+        match answer.await {
+            Ok((mut response, places)) => {
+                Kept::put(&mut response, places);
+                response
+            }
+            Err(stopping) => error(StatusCode::SERVICE_UNAVAILABLE, &stopping.to_string()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, time::Duration};
 
-    use super::*;
+    use tokio::time::timeout;
+
+    use super::{super::answer::text, *};
 
     #[tokio::test]
     async fn work_that_does_not_come_back_takes_its_lane_and_no_other() {
@@ -149,15 +190,38 @@ mod tests {
         let (lane, here) = (Lane::new(1), std::thread::current().id());
         let make = move |said: &str| {
             assert_ne!(std::thread::current().id(), here);
-            super::super::answer::text(StatusCode::OK, said)
+            text(StatusCode::OK, said)
         };
         let read = async {
             assert_eq!(lane.free(), 0);
             "made"
         };
-        let response = lane.answer_after(read, make).await;
+        let response = lane.of(&Extensions::new()).answer_after(read, make).await;
         assert_eq!((response.status(), lane.free()), (StatusCode::OK, 0));
         drop(response);
         assert_eq!(lane.free(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_takes_none_of_its_answers_keeps_no_other_waiting() {
+        let lane = Lane::new(WHOLE);
+        let [own, other] = [(); 2].map(|()| {
+            let mut extensions = Extensions::new();
+            extensions.insert(OfConnection::default());
+            lane.of(&extensions)
+        });
+        let make = || text(StatusCode::OK, "made");
+        let mut held = Vec::new();
+        for _ in 0..WHOLE_OF_CONNECTION {
+            held.push(own.answer(make).await);
+        }
+        let mut waiting: Vec<_> = (0..WHOLE).map(|_| Box::pin(own.answer(make))).collect();
+        for asked in &mut waiting {
+            timeout(Duration::from_millis(1), asked).await.unwrap_err();
+        }
+        assert_eq!(lane.free(), WHOLE - WHOLE_OF_CONNECTION, "who waits has none of the others' places");
+        assert_eq!(other.answer(make).await.status(), StatusCode::OK);
+        held.pop();
+        assert_eq!(waiting.remove(0).await.status(), StatusCode::OK);
     }
 }

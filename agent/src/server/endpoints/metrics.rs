@@ -7,7 +7,7 @@ use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::{
-    super::{Response, Served, answer::of},
+    super::{Response, Served, answer::of, lanes::Whole},
     health,
 };
 use crate::stats::{Part, Reading};
@@ -27,7 +27,7 @@ pub(super) enum Own {
 }
 
 /// The text of what the agent counts itself.
-pub(super) async fn own(served: &Arc<Served>, own: Own, headers: &HeaderMap) -> Response {
+pub(super) async fn own(served: &Arc<Served>, own: Own, headers: &HeaderMap, whole: &Whole) -> Response {
     let (encoding, served_there) = (Encoding::of(headers), Arc::clone(served));
     let make = move || {
         let metrics = &served_there.host.metrics;
@@ -37,7 +37,7 @@ pub(super) async fn own(served: &Arc<Served>, own: Own, headers: &HeaderMap) -> 
             Own::Health => metrics.health_text(&health::checks(&served_there)),
         })
     };
-    served.lanes.whole.answer(make).await
+    whole.answer(make).await
 }
 
 /// The text of what is read when it is asked for.
@@ -46,10 +46,11 @@ pub(super) async fn read(
     part: Part,
     text: fn(Reading) -> String,
     headers: &HeaderMap,
+    whole: &Whole,
 ) -> Response {
     let encoding = Encoding::of(headers);
     let make = move |read| encoding.answer(text(read));
-    served.lanes.whole.answer_after(served.stats.read(part), make).await
+    whole.answer_after(served.stats.read(part), make).await
 }
 
 /// How a text is written.

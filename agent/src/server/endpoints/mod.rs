@@ -30,25 +30,26 @@ const NODE_LOGS: &str = "/var/log";
 
 /// Answers a request that is allowed.
 pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Request<Incoming>) -> Response {
+    let whole = served.lanes.whole.of(request.extensions());
     match endpoint {
         Endpoint::Exec(path) => exec(&served.streaming, &path, request),
         Endpoint::Attach(path) => attach(&served.streaming, &path, request),
         Endpoint::Run(path) => run(&served.streaming, &path, request).await,
         Endpoint::PortForward(path) => port_forward(&served.streaming, &path, request),
         Endpoint::Health(check) => health::answer(served, check, request.uri().query()),
-        Endpoint::Pods => pods::wanted(served.view.clone(), &served.lanes.whole).await,
-        Endpoint::RunningPods => pods::running(served.view.clone(), &served.lanes.whole).await,
+        Endpoint::Pods => pods::wanted(served.view.clone(), &whole).await,
+        Endpoint::RunningPods => pods::running(served.view.clone(), &whole).await,
         Endpoint::Configz => of(StatusCode::OK, "application/json", served.configz.as_bytes().to_vec()),
-        Endpoint::Metrics => metrics::own(served, Own::Agent, request.headers()).await,
-        Endpoint::MetricsOfProbes => metrics::own(served, Own::Probes, request.headers()).await,
-        Endpoint::MetricsOfHealth => metrics::own(served, Own::Health, request.headers()).await,
+        Endpoint::Metrics => metrics::own(served, Own::Agent, request.headers(), &whole).await,
+        Endpoint::MetricsOfProbes => metrics::own(served, Own::Probes, request.headers(), &whole).await,
+        Endpoint::MetricsOfHealth => metrics::own(served, Own::Health, request.headers(), &whole).await,
         Endpoint::MetricsOfCgroups => {
             let text = Reading::cgroup_metrics;
-            metrics::read(served, Part::Everything, text, request.headers()).await
+            metrics::read(served, Part::Everything, text, request.headers(), &whole).await
         }
         Endpoint::MetricsOfResources => {
             let text = Reading::resource_metrics;
-            metrics::read(served, Part::ProcessorsAndMemory, text, request.headers()).await
+            metrics::read(served, Part::ProcessorsAndMemory, text, request.headers(), &whole).await
         }
         Endpoint::ContainerLogs(path) => {
             served.container_logs().answer(&path, request.uri().query(), Timestamp::now())
@@ -57,7 +58,7 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
             let (parts, _nothing) = request.into_parts();
             served.node_logs().answer(&path, &parts).await
         }
-        Endpoint::Summary => summary::answer(served, request.uri().query().unwrap_or_default()).await,
+        Endpoint::Summary => summary::answer(served, request.uri().query().unwrap_or_default(), &whole).await,
     }
 }
 

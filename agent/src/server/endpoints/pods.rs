@@ -8,20 +8,20 @@ use berth_core::{
 };
 use serde_json::{Value, json};
 
-use super::super::{Response, answer::json, lanes::Lane};
+use super::super::{Response, answer::json, lanes::Whole};
 use crate::{
     pod_status,
     view::{PodView, View},
 };
 
 /// All pods that the node is to have, each with its status as the node knows it. Many and long manifests are read for it.
-pub(super) async fn wanted(view: View, lane: &Lane) -> Response {
-    lane.answer(move || json(&list(view.pods().iter().filter_map(pod).collect()))).await
+pub(super) async fn wanted(view: View, whole: &Whole) -> Response {
+    whole.answer(move || json(&list(view.pods().iter().filter_map(pod).collect()))).await
 }
 
 /// All pods of which a container runs, with the little that the runtime would know of them.
-pub(super) async fn running(view: View, lane: &Lane) -> Response {
-    lane.answer(move || json(&list(view.pods().iter().filter_map(running_pod).collect()))).await
+pub(super) async fn running(view: View, whole: &Whole) -> Response {
+    whole.answer(move || json(&list(view.pods().iter().filter_map(running_pod).collect()))).await
 }
 
 /// A list; without any item it has `null`, as Go writes a list that nothing was added to.

@@ -2,14 +2,14 @@
 
 use http::StatusCode;
 
-use super::{Response, Served, error, json};
+use super::{super::lanes::Whole, Response, Served, error, json};
 use crate::{
     causes::with_causes,
     stats::{Part, Reading},
 };
 
 /// Everything, or with `only_cpu_and_memory=true` processors, memory and swap alone. Nothing is read of what a POST sends along.
-pub(super) async fn answer(served: &Served, query: &str) -> Response {
+pub(super) async fn answer(served: &Served, query: &str, whole: &Whole) -> Response {
     let make = |read: Reading| match read.summary() {
         Ok(summary) => json(&summary),
         Err(failure) => {
@@ -19,7 +19,7 @@ pub(super) async fn answer(served: &Served, query: &str) -> Response {
         }
     };
     let part = if is_short(query) { Part::ProcessorsAndMemory } else { Part::Everything };
-    served.lanes.whole.answer_after(served.stats.read(part), make).await
+    whole.answer_after(served.stats.read(part), make).await
 }
 
 /// Whether the query asks for it, once and in these words.

@@ -13,8 +13,8 @@ use crate::server::{
 /// Sessions of the node: each may hold some hundred KiB and a few descriptors. Logs find places beside them.
 pub(in crate::server) const NODE_MAX: usize = 384;
 
-/// Sessions of one pod, so that none takes those of all others. Build systems run dozens of commands in one.
-pub(in crate::server) const POD_MAX: usize = 128;
+/// Sessions of one pod, so that none takes those of all others.
+pub(in crate::server) const POD_MAX: usize = 208;
 
 /// Places for sessions. Clones share them.
 #[derive(Debug, Clone)]

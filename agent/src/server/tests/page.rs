@@ -8,7 +8,7 @@ use super::super::{
     dispatch::BODY_MAX,
     endpoints::node_logs::{opened::NAMES_MAX, services::JOURNAL_LIMIT},
     heads,
-    lanes::{JOURNALS, THREADS, WHOLE},
+    lanes::{JOURNALS, THREADS, WHOLE, WHOLE_OF_CONNECTION},
     lasting,
     log_places::{FOLLOWED, NOT_FOLLOWED},
     review::{ALL_WITHIN, OF_KNOWN, OF_STRANGERS, RATE},
@@ -83,7 +83,12 @@ fn of_endpoints() -> [(&'static str, String); 12] {
     let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
     let (names, output, rate) = (NAMES_MAX, OUTPUT_MAX >> 20, RATE.per_second);
     [
-        ("Lists, statistics and metrics", format!("{WHOLE} at once, each until it was taken")),
+        (
+            "Lists, statistics and metrics",
+            format!(
+                "{WHOLE} at once, {WHOLE_OF_CONNECTION} of them of a connection, each until it was taken"
+            ),
+        ),
         (
             "Files that are read for logs",
             format!(

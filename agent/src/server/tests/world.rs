@@ -28,7 +28,9 @@ use super::{
         connections::Connections,
         dispatch::{Answers, Gate},
         hang_up::HangUp,
-        heads, listen,
+        heads,
+        lanes::OfConnection,
+        listen,
         review::Reviewer,
         thread, tls,
     },
@@ -216,6 +218,7 @@ impl Drop for Endless {
 impl Answers for Echo {
     async fn answer(&self, endpoint: Endpoint, mut request: Request<Incoming>) -> Response {
         assert!(!request.headers().contains_key(header::AUTHORIZATION), "nobody is to know it");
+        assert!(request.extensions().get::<OfConnection>().is_some(), "places are shared by connections");
         let protocols = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
         let mut protocols =
             protocols.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));

@@ -7,6 +7,7 @@ use futures::Stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use hyper::body::Bytes;
 use jiff::{Timestamp, fmt::rfc2822};
+use tokio::sync::OwnedSemaphorePermit;
 use tower::BoxError;
 
 use super::{
@@ -15,11 +16,12 @@ use super::{
 };
 use crate::{
     causes::with_causes,
+    large::Stopping,
     server::{
         Response,
         answer::{empty, error, of, streamed},
         held::Kept,
-        lanes::Lane,
+        lanes::{Lane, OfConnection},
     },
 };
 
@@ -38,6 +40,7 @@ pub(super) struct Asked {
     query: Option<String>,
     range: Option<String>,
     if_modified_since: Option<Timestamp>,
+    places: OfConnection,
 }
 
 impl Asked {
@@ -55,6 +58,7 @@ impl Asked {
             ends_in_slash: path.is_empty() || path.ends_with('/') || parts.uri.path().ends_with('/'),
             query: parts.uri.query().map(str::to_owned),
             range,
+            places: OfConnection::had_by(&parts.extensions),
             if_modified_since: since
                 .and_then(|text| rfc2822::DateTimeParser::new().parse_timestamp(text.as_str()).ok()),
         }
@@ -99,11 +103,10 @@ impl NodeLogs {
         if is_index && !asked.is_query {
             return asked.redirected("./");
         }
-        let (root, wanted) = (self.root.clone(), asked.clone());
-        let (prepared, place) = match self.lanes.node.run_in_place(move || prepare(&root, &wanted)).await {
+        let (prepared, places) = match self.prepared(&asked).await {
             Err(stopping) => return error(StatusCode::SERVICE_UNAVAILABLE, &stopping.to_string()),
             Ok((Err(failure), _)) => return failed(&failure),
-            Ok((Ok(prepared), place)) => (prepared, place),
+            Ok((Ok(prepared), places)) => (prepared, places),
         };
         let (mut response, modified) = match prepared {
             Prepared::Elsewhere(to) => return asked.redirected(&to),
@@ -114,7 +117,7 @@ impl NodeLogs {
             }
             Prepared::Names(page, modified) => {
                 let mut response = of(StatusCode::OK, "text/html; charset=utf-8", page);
-                Kept::put(&mut response, place);
+                Kept::put(&mut response, places);
                 (response, modified)
             }
             Prepared::File { opened, kind } => {
@@ -130,6 +133,17 @@ impl NodeLogs {
             response.headers_mut().insert(header::LAST_MODIFIED, date);
         }
         response
+    }
+
+    /// What is answered, in a place of the connection's and one of all.
+    async fn prepared(
+        &self,
+        asked: &Asked,
+    ) -> Result<(io::Result<Prepared>, [OwnedSemaphorePermit; 2]), Stopping> {
+        let own = asked.places.place().await?;
+        let (root, wanted) = (self.root.clone(), asked.clone());
+        let (prepared, place) = self.lanes.node.run_in_place(move || prepare(&root, &wanted)).await?;
+        Ok((prepared, [own, place]))
     }
 }
 

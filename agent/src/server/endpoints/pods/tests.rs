@@ -6,11 +6,12 @@ use berth_core::{
     spec::{ContainerKind, QosClass, Source},
     status::{Phase, PodStatus},
 };
+use http::Extensions;
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
 use super::*;
-use crate::manifest;
+use crate::{manifest, server::lanes::Lane};
 
 async fn read(response: Response) -> Value {
     assert_eq!(response.headers()["content-type"], "application/json");
@@ -79,7 +80,11 @@ fn view(state: ContainerState) -> View {
 #[tokio::test]
 async fn pods_are_shown_as_they_are_wanted_with_what_they_are() {
     let list = read(
-        wanted(view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH }), &Lane::new(1)).await,
+        wanted(
+            view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH }),
+            &Lane::new(1).of(&Extensions::new()),
+        )
+        .await,
     )
     .await;
     assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("PodList"), &json!("v1")));
@@ -95,13 +100,20 @@ async fn pods_are_shown_as_they_are_wanted_with_what_they_are() {
         (&json!("ClusterFirst"), &json!("Always")),
         "it has the defaults of the API"
     );
-    assert_eq!(read(wanted(View::default(), &Lane::new(1)).await).await["items"], Value::Null);
+    assert_eq!(
+        read(wanted(View::default(), &Lane::new(1).of(&Extensions::new())).await).await["items"],
+        Value::Null
+    );
 }
 
 #[tokio::test]
 async fn of_running_pods_the_containers_that_run_are_shown() {
     let list = read(
-        running(view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH }), &Lane::new(1)).await,
+        running(
+            view(ContainerState::Running { started_at: Timestamp::UNIX_EPOCH }),
+            &Lane::new(1).of(&Extensions::new()),
+        )
+        .await,
     )
     .await;
     let expected = json!([{
@@ -111,5 +123,8 @@ async fn of_running_pods_the_containers_that_run_are_shown() {
     }]);
     assert_eq!(list["items"], expected);
     let waiting = ContainerState::Waiting { reason: String::new(), message: String::new() };
-    assert_eq!(read(running(view(waiting), &Lane::new(1)).await).await["items"], Value::Null);
+    assert_eq!(
+        read(running(view(waiting), &Lane::new(1).of(&Extensions::new())).await).await["items"],
+        Value::Null
+    );
 }
