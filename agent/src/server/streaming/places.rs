@@ -64,12 +64,12 @@ mod tests {
         let lasting = Lasting::default();
         // Which are held, as namespace, number of the first pod and sessions of each; who asks then, and how they are refused.
         for (held, (namespace, pod), text) in [
-            (&[("a", 0, 128)][..], ("a", 0), Some("the pod has 128 streaming sessions")),
-            (&[("a", 0, 128)], ("a", 1), None),
-            (&[("a", 0, 128), ("a", 1, 96)], ("a", 1), Some("the namespace has 224 sessions and logs")),
-            (&[("a", 0, 128), ("a", 1, 96)], ("b", 2), None),
+            (&[("a", 0, 208)][..], ("a", 0), Some("the pod has 208 streaming sessions")),
+            (&[("a", 0, 208)], ("a", 1), None),
+            (&[("a", 0, 208), ("a", 1, 16)], ("a", 1), Some("the namespace has 224 sessions and logs")),
+            (&[("a", 0, 208), ("a", 1, 16)], ("b", 2), None),
             (
-                &[("a", 0, 128), ("a", 1, 96), ("b", 2, 128), ("b", 3, 32)],
+                &[("a", 0, 208), ("a", 1, 16), ("b", 2, 160)],
                 ("c", 4),
                 Some("the node has 384 streaming sessions"),
             ),
