@@ -5,7 +5,7 @@ use std::sync::Arc;
 use berth_core::{
     server::{
         ContainerPath, Query,
-        streaming::{Asked, Refusal, Upgrade},
+        streaming::{Asked, AtInputEnd, Refusal, Upgrade},
     },
     spec::{Stdin, Stdio},
 };
@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{
     Running, Streaming,
     idle::Watched,
-    pump::{AtInputEnd, Kind, Process, failed},
+    pump::{Kind, Process, failed},
     session::{Carrier, session},
     spdy,
     switch::{asked, not_spoken, offered, switch},
@@ -92,8 +92,7 @@ where
             stdout: options.stdout,
             stderr: options.stderr && !tty,
         };
-        let at_end = if stdin == Stdin::Once && !tty { AtInputEnd::Closes } else { AtInputEnd::Leaves };
-        let kind = Kind::Attached(at_end);
+        let kind = Kind::Attached(AtInputEnd::of(Stdio { stdin, tty }, start.stdout || start.stderr));
         let (here, sandbox) = (Arc::clone(streaming), running.sandbox.clone());
         let begin = async move {
             let attached = here.shims.attach(&sandbox, start).await;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use berth_core::server::streaming::AtInputEnd;
 use berth_proto::{
     client::{AttachReceiver, AttachSender},
     shim::{AttachInput, Resize, attach_input, attach_output},
@@ -35,17 +36,6 @@ pub(super) enum Kind {
     Attached(AtInputEnd),
 }
 
-/// What the end of a client's input means for a container.
-///
-/// Source: containerd `internal/cri/io/container_io.go` `Attach`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AtInputEnd {
-    /// Its input ends too (`stdinOnce`).
-    Closes,
-    /// The client leaves, and others may come.
-    Leaves,
-}
-
 /// Passes everything on until the process has ended or is left, and tells how.
 pub(super) async fn run(process: Process, input: &mut Receiver<Input>, output: &Sender<Output>) -> Outcome {
     let Process { sender, receiver, options, kind } = process;
@@ -57,8 +47,14 @@ pub(super) async fn run(process: Process, input: &mut Receiver<Input>, output: &
 
 /// Ends only when the process is left.
 async fn pass_inputs(sender: &AttachSender, input: &mut Receiver<Input>, kind: Kind) {
+    if kind == Kind::Attached(AtInputEnd::Nothing) {
+        return;
+    }
     while let Some(said) = input.recv().await {
+        let is_end = said == Input::StdinEnd;
         let what = match said {
+            // Nobody reads it: no shim would take it, and what comes behind it would wait.
+            Input::Stdin(_) | Input::StdinEnd if kind == Kind::Attached(AtInputEnd::Ignored) => continue,
             Input::Stdin(bytes) => attach_input::What::Stdin(bytes.into()),
             Input::StdinEnd if kind == Kind::Attached(AtInputEnd::Leaves) => return,
             Input::StdinEnd => attach_input::What::CloseStdin(true),
@@ -71,6 +67,9 @@ async fn pass_inputs(sender: &AttachSender, input: &mut Receiver<Input>, kind: K
         if sender.send(&AttachInput::from(what)).await.is_err() {
             // The process has ended, or its shim is lost: the receiver tells which.
             break;
+        }
+        if is_end && kind == Kind::Attached(AtInputEnd::ClosesAndLeaves) {
+            return;
         }
     }
     let _never: Infallible = std::future::pending().await;

@@ -1,5 +1,6 @@
 //! Sessions from end to end in one process: a client on loopback, the endpoints behind hyper, and a shim on a socket.
 
+mod attached;
 mod begun;
 mod client;
 mod commands;

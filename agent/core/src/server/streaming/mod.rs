@@ -3,9 +3,11 @@
 //!
 //! Source: `pkg/kubelet/server/server.go`.
 
+mod attach;
 mod target;
 mod upgrade;
 
 pub use super::Refusal;
+pub use attach::AtInputEnd;
 pub use target::{Asked, container_id, has_sandbox, meant_pod};
 pub use upgrade::{Upgrade, UpgradeRequest};

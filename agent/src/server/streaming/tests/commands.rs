@@ -43,23 +43,22 @@ with_each_shim![
     a_command_ends_with_the_client_that_waits_for_it,
     a_terminal_has_the_size_of_the_clients,
     a_program_that_does_not_exist_is_told_on_the_error_channel,
-    an_attached_client_leaves_when_its_input_ends,
     a_client_that_does_not_read_holds_its_own_process_and_nobody_else,
     a_thousand_clients_that_go_leave_nothing,
     what_a_command_has_written_is_the_answer,
 ];
 
 /// Bytes that are taken of a process for a client that reads none: what is in queues here, and in sockets on both sides.
-const HELD_MAX: usize = 4 << 20;
+pub(super) const HELD_MAX: usize = 4 << 20;
 const V4: &str = "v4.channel.k8s.io";
 const V5: &str = "v5.channel.k8s.io";
 const CAT: &str = "/exec/shop/web/app?command=cat&input=1&output=1&error=1";
 
-fn status(text: &[u8]) -> Value {
+pub(super) fn status(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(text)))
 }
 
-fn success() -> Value {
+pub(super) fn success() -> Value {
     json!({ "metadata": {}, "status": "Success" })
 }
 
@@ -231,32 +230,6 @@ async fn a_program_that_does_not_exist_is_told_on_the_error_channel(world: World
             status(&said[&3])["message"].as_str().unwrap().contains("describe the process"),
             "no command"
         );
-    };
-    timeout(LONG, talk).await.unwrap();
-}
-
-async fn an_attached_client_leaves_when_its_input_ends(world: World) {
-    let query = "input=1&output=1&error=1";
-    let talk = async {
-        for container in ["app", "tty", "once-tty"] {
-            let mut client =
-                WebSocket::open(world.address, &format!("/attach/shop/web/{container}?{query}"), V5).await;
-            client.send(b"\0hello").await;
-            assert_eq!(client.next().await.unwrap(), [1]);
-            assert_eq!(client.next().await.unwrap(), b"\x01hello");
-            client.send(b"\xff\0").await;
-            assert_eq!(status(&client.rest().await[&3]), success(), "{container}");
-            assert_eq!(world.seen.closed.load(Ordering::SeqCst), 0, "{container} reads on");
-        }
-        // The input of this one has an end, and its own end is no failure of the session.
-        let mut client = WebSocket::open(world.address, &format!("/attach/shop/web/once?{query}"), V5).await;
-        client.send(b"\xff\0").await;
-        while world.seen.closed.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
-        }
-        let mut client = WebSocket::open(world.address, &format!("/attach/shop/web/once?{query}"), V5).await;
-        client.send(b"\0end\n").await;
-        assert_eq!(status(&client.rest().await[&3]), success());
     };
     timeout(LONG, talk).await.unwrap();
 }

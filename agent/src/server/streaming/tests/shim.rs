@@ -144,6 +144,8 @@ impl Shim<'_> {
             self.seen.begun.lock().unwrap().push(what.clone());
         }
         match what {
+            // It reads nothing, and has much to say.
+            What::Attach(start) if start.container_id == "closed" => self.begin(stream, Process::Flood),
             What::Attach(_) => self.begin(stream, Process::Container),
             What::Exec(start) => self.exec(stream, &start.command),
             What::Stdin(bytes) => {
