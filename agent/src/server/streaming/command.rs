@@ -5,7 +5,7 @@ use std::sync::Arc;
 use berth_core::{
     server::{
         ContainerPath, Query,
-        streaming::{Asked, AtInputEnd, Refusal, Upgrade},
+        streaming::{Asked, AtInputEnd, Refusal, Upgrade, attached_terminal},
     },
     spec::{Stdin, Stdio},
 };
@@ -85,14 +85,15 @@ where
     let begun = wanted(&request).and_then(|(_, options)| {
         let running = streaming.running(path, Asked::Attach)?;
         let own = running.view.pod.all_containers().find(|container| container.name == path.container);
-        let Stdio { stdin, tty } = own.map_or(Stdio { stdin: Stdin::Closed, tty: false }, |own| own.stdio);
+        let stdio = own.map_or(Stdio { stdin: Stdin::Closed, tty: false }, |own| own.stdio);
+        let options = Options { tty: attached_terminal(stdio, options.stderr)?, ..options };
         let start = AttachStart {
             container_id: running.container.to_string(),
-            stdin: options.stdin && stdin != Stdin::Closed,
+            stdin: options.stdin && stdio.stdin != Stdin::Closed,
             stdout: options.stdout,
-            stderr: options.stderr && !tty,
+            stderr: options.stderr,
         };
-        let kind = Kind::Attached(AtInputEnd::of(Stdio { stdin, tty }, start.stdout || start.stderr));
+        let kind = Kind::Attached(AtInputEnd::of(stdio, start.stdout || start.stderr));
         let (here, sandbox) = (Arc::clone(streaming), running.sandbox.clone());
         let begin = async move {
             let attached = here.shims.attach(&sandbox, start).await;

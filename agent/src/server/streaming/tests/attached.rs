@@ -15,7 +15,8 @@ const V5: &str = "v5.channel.k8s.io";
 
 /// An attachment to all streams of a container.
 fn all_of(container: &str) -> String {
-    format!("/attach/shop/web/{container}?input=1&output=1&error=1")
+    let error = if container.ends_with("tty") { "" } else { "&error=1" };
+    format!("/attach/shop/web/{container}?input=1&output=1{error}")
 }
 
 /// A node whose shim has a connection for each stream, and one whose streams share one.
@@ -79,6 +80,26 @@ async fn an_attachment_without_output_ends_with_its_input() {
             // With nothing to share there is nothing to wait for.
             let mut client = WebSocket::open(world.address, "/attach/shop/web/closed?input=1", V5).await;
             assert_eq!(status(&client.rest().await[&3]), success());
+        }
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_terminal_that_is_attached_to_is_the_containers() {
+    let talk = async {
+        for world in worlds().await {
+            let size = b"\x04{\"Width\":80,\"Height\":24}";
+            let mut client = WebSocket::open(world.address, &all_of("tty"), V5).await;
+            client.send(size).await;
+            assert_eq!(client.next().await.unwrap(), [1]);
+            assert_eq!(client.next().await.unwrap(), b"\x0180x24\n", "whatever the request says");
+            let target = "/attach/shop/web/app?input=1&output=1&tty=1";
+            let mut client = WebSocket::open(world.address, target, V5).await;
+            client.send(size).await;
+            client.send(b"\0hello").await;
+            assert_eq!(client.next().await.unwrap(), [1]);
+            assert_eq!(client.next().await.unwrap(), b"\x01hello", "it has none");
         }
     };
     timeout(LONG, talk).await.unwrap();
