@@ -190,7 +190,7 @@ pub enum HealthCheck {
 pub struct PodPath {
     /// Its namespace and name.
     pub name: PodName,
-    /// Its UID, where the path has one: then no other pod of that name is meant.
+    /// Its UID, where the path has one. Where it counts, no other pod of that name is meant.
     pub uid: Option<PodUid>,
 }
 

@@ -18,10 +18,12 @@ pub enum Asked {
 
 /// The id of the container that is meant, which runs, in the pod that has the name.
 ///
-/// Source: `getExec` and `getAttach` of `server.go`, `GetExec` and `GetAttach` of `kubelet_pods.go`, which look among what runs.
+/// Who asks for another process of a pod with a UID gets one of the pod that has the name now; who asks for its streams is told that it
+/// is another. Source: `getExec`, `getRun` and `getAttach` of `server.go`; `findContainer`, which goes by the name alone, and `GetAttach` of
+/// `kubelet_pods.go`.
 ///
 /// # Errors
-/// 404 for a pod that is not on this node, 500 for a container that it has not or that does not run.
+/// 404 for a pod that is not on this node, 500 for a container that it has not or that does not run, and for streams of another pod.
 pub fn container_id(
     status: Option<&PodStatus>,
     path: &ContainerPath,
@@ -35,14 +37,15 @@ pub fn container_id(
             Refusal::new(500, format!("container {container} not found in pod {}", full_name(&status.name)))
         }
     };
-    if !is_meant(status, &path.pod) {
-        return Err(not_found());
-    }
     let found = status.all_containers().find(|found| found.name == *container).ok_or_else(not_found)?;
-    match &found.state {
-        ContainerState::Running { .. } => found.id.clone().ok_or_else(not_found),
-        ContainerState::Waiting { .. } | ContainerState::Terminated(_) => Err(not_found()),
+    let id = match &found.state {
+        ContainerState::Running { .. } => found.id.clone().ok_or_else(not_found)?,
+        ContainerState::Waiting { .. } | ContainerState::Terminated(_) => return Err(not_found()),
+    };
+    if asked == Asked::Attach && !is_meant(status, &path.pod) {
+        return Err(Refusal::new(500, format!("pod {} not found", full_name(&status.name))));
     }
+    Ok(id)
 }
 
 /// Whether the pod that has the name, and whose ports are asked for, is the one that is meant.
@@ -153,7 +156,6 @@ mod tests {
             (Some("u1"), "app", true),
             (None, "sidecar", true),
             (None, "debugger", true),
-            (Some("u2"), "app", false),
             (None, "done", false),
             (None, "crashes", false),
             (None, "none", false),
@@ -166,6 +168,10 @@ mod tests {
                 assert_eq!(got, expected, "{uid:?} {name}");
             }
         }
+        let other = |name, asked| container_id(Some(&status), &path(Some("u2"), name), asked);
+        assert_eq!(other("app", Asked::Exec), Ok(ContainerId::from_known("id-app")), "the name counts");
+        assert_eq!(other("app", Asked::Attach), Err(Refusal::new(500, "pod web_shop not found")));
+        assert_eq!(other("none", Asked::Attach).map_err(|refusal| refusal.text), Err(attach("none").1));
         let refused = container_id(None, &path(None, "app"), Asked::Exec);
         assert_eq!(refused, Err(Refusal::new(404, "pod does not exist")));
     }

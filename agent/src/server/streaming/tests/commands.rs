@@ -335,7 +335,7 @@ async fn cve_2020_8559_no_answer_is_a_redirect_or_an_upgrade_without_a_session()
             ("GET", "/exec/shop/none/app?output=1", spdy(V4), 404, "pod does not exist"),
             ("GET", "/exec/shop/web/none?output=1", spdy(V4), 500, "container not found (\"none\")"),
             ("GET", "/exec/shop/web/ended?output=1", spdy(V4), 500, "container not found (\"ended\")"),
-            ("GET", "/exec/shop/web/u2/app?output=1", spdy(V4), 500, "container not found (\"app\")"),
+            ("GET", "/attach/shop/web/u2/app?output=1", spdy(V4), 500, "pod web_shop not found"),
             (
                 "GET",
                 "/attach/shop/web/ended?output=1",
