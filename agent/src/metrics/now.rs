@@ -117,11 +117,12 @@ fn statuses(pod: &PodView) -> impl Iterator<Item = &ContainerStatus> {
     pod.status.all_containers()
 }
 
-/// The state of a container that there is. Source: `pkg/kubelet/pleg/generic.go` `updateRunningPodAndContainerMetrics`.
+/// The state of a container that there is. One that waits shows the run before it, which has ended. Source:
+/// `pkg/kubelet/pleg/generic.go` `updateRunningPodAndContainerMetrics`.
 fn word(container: &ContainerStatus) -> Option<&'static str> {
     match &container.state {
         ContainerState::Running { .. } => Some("running"),
         ContainerState::Terminated(_) => Some("exited"),
-        ContainerState::Waiting { .. } => container.id.as_ref().map(|_| "created"),
+        ContainerState::Waiting { .. } => container.id.as_ref().map(|_| "exited"),
     }
 }

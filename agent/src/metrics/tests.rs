@@ -144,6 +144,25 @@ fn a_start_is_counted_from_the_creation_that_the_manifest_tells() {
 }
 
 #[test]
+fn a_container_that_waits_for_its_next_run_has_ended() {
+    let backing_off =
+        ContainerState::Waiting { reason: "CrashLoopBackOff".to_owned(), message: String::new() };
+    for (state, expected) in [
+        (ContainerState::Running { started_at: at(1) }, "running"),
+        (ended(), "exited"),
+        (backing_off, "exited"),
+    ] {
+        let view = View::default();
+        view.publish(published(Phase::Running, state));
+        let text = Metrics::new("n", view).unwrap().text();
+        for word in ["created", "exited", "running", "unknown"] {
+            let series = format!("kubelet_running_containers{{container_state=\"{word}\"}}");
+            assert_eq!(value(&text, &series), Some(f64::from(u8::from(word == expected))), "{word}");
+        }
+    }
+}
+
+#[test]
 fn effects_are_the_operations_that_dashboards_know() {
     let metrics = Metrics::new("n", View::default()).unwrap();
     let well = || Ok(Outcome::Done);
