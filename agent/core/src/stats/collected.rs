@@ -25,7 +25,7 @@ pub struct Subjects {
     pub above: Vec<String>,
     /// Levels that are shown as system containers.
     pub system: SystemContainers,
-    /// Pods of which something runs, by name.
+    /// Pods with a sandbox, and those of which something runs, by name.
     pub pods: Vec<PodSubject>,
 }
 
@@ -84,7 +84,7 @@ pub struct ContainerSubject {
 }
 
 impl Subjects {
-    /// What there is to count of these pods. One of which nothing runs has no figures.
+    /// What there is to count of these pods. One without a sandbox of which nothing runs has no figures.
     #[must_use]
     pub fn of<'a>(
         settings: &CgroupSettings,
@@ -136,7 +136,7 @@ fn subject(
         (NetworkMode::Pod, Some(sandbox)) => NetworkOf::Sandbox(sandbox.clone()),
         (NetworkMode::Pod, None) => NetworkOf::None,
     };
-    (!containers.is_empty()).then(|| PodSubject {
+    (sandbox.is_some() || !containers.is_empty()).then(|| PodSubject {
         uid: pod.uid.clone(),
         name: pod.name.clone(),
         started_at: status.start_time,

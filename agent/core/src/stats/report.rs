@@ -98,8 +98,13 @@ pub fn cpu_and_memory(read: &Collected) -> Option<Summary> {
     Some(Summary { node, pods: shown.map(|pod| of_pod(read, pod)).collect() })
 }
 
-/// A pod is shown whose cgroup was there, or that of one of its containers.
+/// A pod is shown of which a container runs, and whose cgroup was there, or that of one of its containers. What has a sandbox alone is
+/// among cgroups, and not here (`listPodStatsPartiallyFromCRI`).
 fn is_shown(read: &Collected, pod: &PodSubject) -> bool {
+    !pod.containers.is_empty() && has_levels(read, pod)
+}
+
+fn has_levels(read: &Collected, pod: &PodSubject) -> bool {
     read.levels.contains_key(&pod.cgroup) || running(read, pod).next().is_some()
 }
 

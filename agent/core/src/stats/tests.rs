@@ -338,6 +338,9 @@ fn what_runs_is_counted() {
     let system = SystemContainers { pods: Some("/kubepods".to_owned()), ..SystemContainers::default() };
     let (running_status, none) =
         (status(all), status(vec![of_state(Some("b"), ended), of_state(None, waiting)]));
+    let alone = Subjects::of(&settings, SystemContainers::default(), [(&pod, &none, Some(&sandbox))]);
+    let [found] = &*alone.pods else { panic!("{:?}", alone.pods) };
+    assert!(found.containers.is_empty(), "a sandbox is counted without containers");
     let subjects =
         Subjects::of(&settings, system, [(&pod, &running_status, Some(&sandbox)), (&pod, &none, None)]);
     let level = format!("/kubepods/besteffort/pod{}", pod.uid);

@@ -93,6 +93,20 @@ fn a_pod_whose_containers_have_no_cgroup_is_shown_with_its_own_figures() {
     assert!(summary(&read, &disks).unwrap().pods.is_empty(), "nothing of them is there");
 }
 
+#[test]
+fn a_pod_of_which_nothing_runs_has_the_rows_of_its_cgroup_alone() {
+    let (mut read, disks) = two();
+    read.subjects.pods[0].containers.clear();
+    let said = summary(&read, &disks).unwrap();
+    let [pod] = &*said.pods else { panic!("{:?}", said.pods) };
+    assert_eq!((pod.pod_ref.uid.as_str(), pod.containers.len()), ("b", 1));
+    assert_eq!(pod.network.as_ref().unwrap().default.rx_bytes, Some(10), "what follows is that pod's too");
+    assert!(!resource_metrics(Some(&said)).contains("pod-a"));
+    let text = cgroup_metrics(Some(&read), &disks);
+    let own: Vec<_> = text.lines().filter(|line| line.contains("pod=\"pod-a\"")).collect();
+    assert!(!own.is_empty() && own.iter().all(|line| line.contains("container=\"\"")), "{own:?}");
+}
+
 fn container_of(name: &str) -> ContainerSubject {
     container(name, "gone")
 }
