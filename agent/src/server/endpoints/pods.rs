@@ -19,15 +19,18 @@ pub(super) async fn wanted(view: View, whole: &Whole) -> Response {
     whole.answer(move || json(&list(view.pods().iter().filter_map(pod).collect()))).await
 }
 
-/// All pods of which a container runs, with the little that the runtime would know of them.
+/// All pods with a sandbox that runs, and their containers that do, with the little that the runtime would know of them.
 pub(super) async fn running(view: View, whole: &Whole) -> Response {
     whole.answer(move || json(&list(view.pods().iter().filter_map(running_pod).collect()))).await
 }
 
-/// A list; without any item it has `null`, as Go writes a list that nothing was added to.
 fn list(items: Vec<Value>) -> Value {
-    let items = if items.is_empty() { Value::Null } else { Value::Array(items) };
-    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": or_null(items) })
+}
+
+/// `null` without any item, as Go writes a list that nothing was added to.
+fn or_null(items: Vec<Value>) -> Value {
+    if items.is_empty() { Value::Null } else { Value::Array(items) }
 }
 
 /// Its manifest as it came, whatever fields it has, and its status: of a pod of the API with what others say of it, which readiness gates
@@ -54,9 +57,10 @@ fn pod(view: &PodView) -> Option<Value> {
 fn running_pod(view: &PodView) -> Option<Value> {
     let containers = view.status.all_containers();
     let containers: Vec<_> = containers.filter_map(running_container).collect();
-    if containers.is_empty() {
+    if containers.is_empty() && view.sandbox.is_none() {
         return None;
     }
+    let containers = or_null(containers);
     let name = &view.pod.name;
     let metadata = json!({ "name": name.name, "namespace": name.namespace, "uid": view.status.uid.as_str() });
     Some(json!({ "metadata": metadata, "spec": { "containers": containers }, "status": {} }))

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use berth_core::{
-    id::{ContainerId, ContainerName, PodName, PodUid},
+    id::{ContainerId, ContainerName, PodName, PodUid, SandboxId},
     pod::port::status::{Published, Remains},
     spec::{ContainerKind, QosClass, Source},
     status::{Phase, PodStatus},
@@ -35,6 +35,10 @@ fn container(name: &str, state: ContainerState) -> ContainerStatus {
 }
 
 fn view(state: ContainerState) -> View {
+    view_in(state, None)
+}
+
+fn view_in(state: ContainerState, sandbox: Option<SandboxId>) -> View {
     let manifest = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -71,7 +75,7 @@ fn view(state: ContainerState) -> View {
     view.publish(Published {
         pod: Arc::new(pod),
         status: Arc::new(status),
-        sandbox: None,
+        sandbox,
         remains: Remains::Something,
     });
     view
@@ -123,8 +127,10 @@ async fn of_running_pods_the_containers_that_run_are_shown() {
     }]);
     assert_eq!(list["items"], expected);
     let waiting = ContainerState::Waiting { reason: String::new(), message: String::new() };
-    assert_eq!(
-        read(running(view(waiting), &Lane::new(1).of(&Extensions::new())).await).await["items"],
-        Value::Null
-    );
+    let whole = || Lane::new(1).of(&Extensions::new());
+    assert_eq!(read(running(view(waiting.clone()), &whole()).await).await["items"], Value::Null);
+    let sandbox = Some(SandboxId::from_known("s1"));
+    let list = read(running(view_in(waiting, sandbox), &whole()).await).await;
+    assert_eq!(list["items"][0]["spec"], json!({ "containers": null }));
+    assert_eq!(list["items"][0]["metadata"]["name"], "web-node-1");
 }
