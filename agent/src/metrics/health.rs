@@ -1,7 +1,7 @@
 //! Health checks, by the names of Kubernetes' own components. Source: `k8s.io/component-base/metrics/prometheus/slis`.
 
 use berth_core::server::Check;
-use prometheus::{GaugeVec, IntCounterVec, Registry, Result};
+use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry, Result};
 
 use super::families::Families;
 
@@ -17,8 +17,10 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn new() -> Result<Self> {
+    /// None was judged yet. When the agent began is shown beside them.
+    pub(super) fn new(agent_began: &Gauge) -> Result<Self> {
         let registry = Registry::new();
+        registry.register(Box::new(agent_began.clone()))?;
         let families = Families(&registry);
         let help = "Whether a health check went well when it was judged last.";
         let last = families.gauge("kubernetes_healthcheck", help, &["name", "type"])?;
@@ -31,11 +33,17 @@ impl Health {
         &self.registry
     }
 
-    pub(super) fn checked(&self, checks: &[Check]) {
+    pub(super) fn checked<'a>(&self, checks: impl IntoIterator<Item = &'a Check>) {
         for Check { name, failure } in checks {
             let (status, value) = if failure.is_none() { ("success", 1.0) } else { ("error", 0.0) };
             self.last.with_label_values(&[*name, KIND]).set(value);
             self.total.with_label_values(&[*name, status, KIND]).inc();
         }
+    }
+
+    /// Nothing was judged yet, again.
+    pub(super) fn reset(&self) {
+        self.last.reset();
+        self.total.reset();
     }
 }

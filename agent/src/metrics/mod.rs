@@ -109,8 +109,8 @@ impl Metrics {
             in_cluster: InCluster::new(&registry, NodeStart::new(booted, began))?,
             present: Present::new(&registry)?,
             probes: Probes::new(process.started())?,
+            health: Health::new(process.started())?,
             process,
-            health: Health::new()?,
             of_pods: Mutex::default(),
             registry,
         };
@@ -310,16 +310,20 @@ impl Metrics {
         text_of(self.0.probes.registry())
     }
 
-    /// The agent's health was judged.
-    pub fn checked(&self, checks: &[Check]) {
+    /// The agent's health was judged by these.
+    pub fn checked<'a>(&self, checks: impl IntoIterator<Item = &'a Check>) {
         self.0.health.checked(checks);
     }
 
-    /// What `/metrics/slis` shows, after these.
+    /// What `/metrics/slis` shows.
     #[must_use]
-    pub fn health_text(&self, checks: &[Check]) -> String {
-        self.checked(checks);
+    pub fn health_text(&self) -> String {
         text_of(self.0.health.registry())
+    }
+
+    /// What `/metrics/slis` shows begins anew. Source: `HandlerWithReset` of `k8s.io/component-base/metrics/http.go`.
+    pub fn reset_health(&self) {
+        self.0.health.reset();
     }
 
     fn of_pods(&self) -> MutexGuard<'_, OfPods> {

@@ -277,7 +277,9 @@ fn health_is_told_as_it_was_judged_last() {
     let metrics = Metrics::new("n", View::default()).unwrap();
     let check = |failure: Option<&str>| Check { name: "syncloop", failure: failure.map(str::to_owned) };
     metrics.checked(&[check(None)]);
-    let text = metrics.health_text(&[check(Some("late"))]);
+    metrics.checked(&[check(Some("late"))]);
+    let text = metrics.health_text();
+    assert!(value(&text, "process_start_time_seconds").unwrap() > 0.0, "{text}");
     for (series, expected) in [
         ("kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"}", 0.0),
         ("kubernetes_healthchecks_total{name=\"syncloop\",status=\"success\",type=\"healthz\"}", 1.0),
@@ -285,4 +287,6 @@ fn health_is_told_as_it_was_judged_last() {
     ] {
         assert_eq!(value(&text, series), Some(expected), "{series}\n{text}");
     }
+    metrics.reset_health();
+    assert!(!metrics.health_text().contains("kubernetes_"));
 }

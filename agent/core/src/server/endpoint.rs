@@ -139,7 +139,7 @@ impl Kind {
             Self::MetricsOfCgroups => &[("GET", "/metrics/cadvisor")],
             Self::MetricsOfResources => &[("GET", "/metrics/resource")],
             Self::MetricsOfProbes => &[("GET", "/metrics/probes")],
-            Self::MetricsOfHealth => &[("GET", "/metrics/slis")],
+            Self::MetricsOfHealth => &[("GET", "/metrics/slis"), ("DELETE", "/metrics/slis")],
             Self::ContainerLogs => &[("GET", "/containerLogs/ns/p/c")],
             Self::Exec => &[
                 ("GET", "/exec/ns/p/c"),

@@ -43,6 +43,11 @@ pub fn all_checks(checks: &[Check], excluded: &[&str], is_verbose: bool) -> (u16
     if is_verbose { (200, format!("{told}healthz check passed\n")) } else { (200, "ok".to_owned()) }
 }
 
+/// Checks that are measured where all of them are asked for but these. Those that are asked for alone are not. Source: `handleRootHealth`.
+pub fn measured<'a>(checks: &'a [Check], excluded: &'a [&str]) -> impl Iterator<Item = &'a Check> {
+    checks.iter().filter(move |check| !excluded.contains(&check.name))
+}
+
 /// Status and text of one check alone.
 #[must_use]
 pub fn one_check(check: &Check) -> (u16, String) {
@@ -95,6 +100,19 @@ mod tests {
         ] {
             let (status, text) = all_checks(&checks(failure), excluded, is_verbose);
             assert_eq!((status, text.as_str()), expected, "{failure:?} {excluded:?}");
+        }
+    }
+
+    #[test]
+    fn checks_that_are_excluded_are_not_measured() {
+        let checks = checks(Some("late"));
+        for (excluded, expected) in [
+            (&[][..], &["ping", "syncloop"][..]),
+            (&["ping", "x"], &["syncloop"]),
+            (&["ping", "syncloop"], &[]),
+        ] {
+            let names: Vec<_> = measured(&checks, excluded).map(|check| check.name).collect();
+            assert_eq!(names, expected, "{excluded:?}");
         }
     }
 

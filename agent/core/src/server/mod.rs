@@ -24,7 +24,7 @@ pub use access::{Attributes, Reviewed, Verdict, forbidden, questions, undecided}
 pub use cache::{Cache, Kept};
 pub use encoding::takes_gzip;
 pub use endpoint::{ContainerPath, Endpoint, HealthCheck, Kind, PodPath};
-pub use health::{Check, all_checks, one_check};
+pub use health::{Check, all_checks, measured, one_check};
 pub use identity::{CertificateNames, Credential, User, bearer, of_certificate, recognize};
 pub use path::PATH_MAX;
 pub use places::{Entry, Origin, Place, Places};

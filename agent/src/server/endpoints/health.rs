@@ -3,37 +3,32 @@
 use std::time::Duration;
 
 use berth_core::{
-    server::{Check, HealthCheck, Query, all_checks, one_check},
+    server::{Check, HealthCheck, Query, all_checks, measured, one_check},
     time::Mono,
 };
 use http::{HeaderValue, StatusCode, header};
 
 use super::super::{Response, Served, answer::text};
-use crate::{clock, node_loop::Turns};
+use crate::{clock, metrics::Metrics, node_loop::Turns};
 
 /// How long a turn of the node loop may take at least (`SyncLoopHealthCheck` of `pkg/kubelet/kubelet.go`).
 const TURN_MAX: Duration = Duration::from_secs(300);
 
 /// Answers what was asked about the agent's health.
 pub(super) fn answer(served: &Served, check: HealthCheck, query: Option<&str>) -> Response {
-    let checks = checks(served);
-    served.host.metrics.checked(&checks);
-    told(check, query.unwrap_or_default(), checks)
-}
-
-/// What is checked: `ping`, `log` and `syncloop`.
-pub(super) fn checks(served: &Served) -> [Check; 3] {
     let turn_max = TURN_MAX.max(served.host.config.node.sync_frequency * 2);
-    of(sync_loop(&served.turns, turn_max, clock::mono()))
+    let checks = of(sync_loop(&served.turns, turn_max, clock::mono()));
+    told(check, query.unwrap_or_default(), &checks, &served.host.metrics)
 }
 
+/// What is checked.
 fn of(sync_loop: Check) -> [Check; 3] {
     // The log is written by a thread that nobody waits for.
     [Check { name: "ping", failure: None }, Check { name: "log", failure: None }, sync_loop]
 }
 
-fn told(check: HealthCheck, query: &str, checks: [Check; 3]) -> Response {
-    let [ping, log, sync_loop] = &checks;
+fn told(check: HealthCheck, query: &str, checks: &[Check; 3], metrics: &Metrics) -> Response {
+    let [ping, log, sync_loop] = checks;
     let (status, said) = match check {
         HealthCheck::Ping => one_check(ping),
         HealthCheck::Log => one_check(log),
@@ -41,7 +36,8 @@ fn told(check: HealthCheck, query: &str, checks: [Check; 3]) -> Response {
         HealthCheck::All => {
             let query = Query::parse(query);
             let excluded: Vec<&str> = query.all("exclude").collect();
-            all_checks(&checks, &excluded, query.first("verbose").is_some())
+            metrics.checked(measured(checks, &excluded));
+            all_checks(checks, &excluded, query.first("verbose").is_some())
         }
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -62,10 +58,12 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
+    use crate::view::View;
 
     fn said(check: HealthCheck, query: &str, failure: Option<&str>) -> (u16, String) {
         let sync_loop = Check { name: "syncloop", failure: failure.map(str::to_owned) };
-        let response = told(check, query, of(sync_loop));
+        let metrics = Metrics::new("n", View::default()).unwrap();
+        let response = told(check, query, &of(sync_loop), &metrics);
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -90,6 +88,20 @@ mod tests {
             let (is, text) = said(check, query, failure);
             assert!(is == status && text.contains(part), "{check:?} {query}: {is} {text}");
         }
+    }
+
+    #[test]
+    fn checks_are_measured_where_all_are_asked_for() {
+        let metrics = Metrics::new("n", View::default()).unwrap();
+        let checks = of(Check { name: "syncloop", failure: None });
+        for check in [HealthCheck::Ping, HealthCheck::Log, HealthCheck::SyncLoop] {
+            told(check, "", &checks, &metrics);
+        }
+        assert!(!metrics.health_text().contains("kubernetes_healthcheck"));
+        told(HealthCheck::All, "exclude=log", &checks, &metrics);
+        let text = metrics.health_text();
+        assert!(text.contains("kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1\n"), "{text}");
+        assert!(text.contains("name=\"syncloop\"") && !text.contains("name=\"log\""), "{text}");
     }
 
     #[test]

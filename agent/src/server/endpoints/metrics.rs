@@ -4,11 +4,12 @@ use std::{io::Write as _, sync::Arc};
 
 use berth_core::server::takes_gzip;
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::{
-    super::{Response, Served, answer::of, lanes::Whole},
-    health,
+use super::super::{
+    Response, Served,
+    answer::{of, text},
+    lanes::Whole,
 };
 use crate::stats::{Part, Reading};
 
@@ -22,7 +23,7 @@ pub(super) enum Own {
     Agent,
     /// Of probes.
     Probes,
-    /// Of health checks, judged now. Source: `k8s.io/component-base/metrics/prometheus/slis`.
+    /// Of health checks. Source: `k8s.io/component-base/metrics/prometheus/slis`.
     Health,
 }
 
@@ -34,10 +35,24 @@ pub(super) async fn own(served: &Arc<Served>, own: Own, headers: &HeaderMap, who
         encoding.answer(match own {
             Own::Agent => metrics.text(),
             Own::Probes => metrics.probes_text(),
-            Own::Health => metrics.health_text(&health::checks(&served_there)),
+            Own::Health => metrics.health_text(),
         })
     };
     whole.answer(make).await
+}
+
+/// The text of health checks. `DELETE` has it begin anew. Source: `SLIMetricsWithReset` of `k8s.io/component-base/metrics/prometheus/slis`.
+pub(super) async fn health(
+    served: &Arc<Served>,
+    method: &Method,
+    headers: &HeaderMap,
+    whole: &Whole,
+) -> Response {
+    if method == Method::DELETE {
+        served.host.metrics.reset_health();
+        return text(StatusCode::OK, "metrics reset\n");
+    }
+    own(served, Own::Health, headers, whole).await
 }
 
 /// The text of what is read when it is asked for.

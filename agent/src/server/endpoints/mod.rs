@@ -42,7 +42,9 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
         Endpoint::Configz => of(StatusCode::OK, "application/json", served.configz.as_bytes().to_vec()),
         Endpoint::Metrics => metrics::own(served, Own::Agent, request.headers(), &whole).await,
         Endpoint::MetricsOfProbes => metrics::own(served, Own::Probes, request.headers(), &whole).await,
-        Endpoint::MetricsOfHealth => metrics::own(served, Own::Health, request.headers(), &whole).await,
+        Endpoint::MetricsOfHealth => {
+            metrics::health(served, request.method(), request.headers(), &whole).await
+        }
         Endpoint::MetricsOfCgroups => {
             let text = Reading::cgroup_metrics;
             metrics::read(served, Part::Everything, text, request.headers(), &whole).await
