@@ -27,7 +27,7 @@ use berth_core::{
     failure::Failure,
     id::PodUid,
     metrics::{Ends, NodeStart, Starts, changes, rejection},
-    pod::port::status::Published,
+    pod::port::{probe::ProbeAnswer, status::Published},
     server::Check,
     status::PodEvent,
     time::Mono,
@@ -42,7 +42,7 @@ use self::{
 };
 pub use self::{
     in_cluster::{Certified, InCluster},
-    subject::Subject,
+    subject::{Asks, Subject},
 };
 use crate::{causes::with_causes, clock, config::FeatureGate, view::View};
 
@@ -225,7 +225,11 @@ impl Metrics {
         if let (Ok(Outcome::Image(Some(image))), "pull-image") = (outcome, name) {
             self.0.pods.pulled(image, took);
         }
-        if let Subject::Probe(uid, id, kind) = subject {
+        if let Subject::Probe(uid, id, kind, asks) = subject {
+            if *asks == Asks::Command {
+                let is_well = matches!(outcome, Ok(Outcome::Probed(ProbeAnswer::Success)));
+                self.runtime_operation("exec_sync", is_well, took);
+            }
             let status = self.0.view.status(uid);
             let all = status.iter().flat_map(|status| status.all_containers());
             let of_id = all.into_iter().find(|container| container.id.as_ref() == Some(id));
@@ -238,6 +242,12 @@ impl Metrics {
                 self.0.probes.answered(&status.name, key, answer, took);
             }
         }
+    }
+
+    /// An operation on the runtime that no effect stands for has ended, by the CRI's word. A command that fails is not well. Source:
+    /// `pkg/kubelet/kuberuntime/instrumented_services.go`.
+    pub fn runtime_operation(&self, operation: &'static str, is_well: bool, took: Duration) {
+        self.0.operations.runtime(operation, is_well, took.as_secs_f64());
     }
 
     /// Everybody is to see this of a pod; the view still shows what was before.

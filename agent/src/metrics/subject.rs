@@ -5,7 +5,7 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, PodUid},
-    pod::port::start_failure::Call,
+    pod::port::{probe::ProbeCall, start_failure::Call},
     spec::{ContainerKind, ProbeKind, VolumeSource},
 };
 
@@ -19,9 +19,24 @@ pub enum Subject {
     /// A volume, by its plugin.
     Volume(&'static str),
     /// A question to a container.
-    Probe(PodUid, ContainerId, ProbeKind),
+    Probe(PodUid, ContainerId, ProbeKind, Asks),
     /// Something else.
     Other,
+}
+
+/// Whom a probe asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// A command that is run for it.
+    Command,
+    /// A server.
+    Server,
+}
+
+impl Asks {
+    fn of(call: &ProbeCall) -> Self {
+        if matches!(call, ProbeCall::Exec(_)) { Self::Command } else { Self::Server }
+    }
 }
 
 impl Subject {
@@ -33,7 +48,9 @@ impl Subject {
             Act::StartContainer(request) => Self::Container(request.container.kind),
             Act::EnsureSandbox(request) => Self::Sandbox(request.pod.runtime.clone().unwrap_or_default()),
             Act::EnsureVolume(request) => Self::Volume(plugin(&request.volume.source)),
-            Act::Probe(request) => Self::Probe(pod.clone(), request.id.clone(), request.kind),
+            Act::Probe(request) => {
+                Self::Probe(pod.clone(), request.id.clone(), request.kind, Asks::of(&request.call))
+            }
             _ => Self::Other,
         }
     }

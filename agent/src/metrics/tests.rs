@@ -229,7 +229,9 @@ fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
     let began = metrics.probes_text();
     assert!(value(&began, "process_start_time_seconds").unwrap() > 0.0, "{began}");
     let uid = PodUid::new("1-a");
-    let probe = |id: &str| Subject::Probe(uid.clone(), ContainerId::from_known(id), ProbeKind::Liveness);
+    let probe = |id: &str| {
+        Subject::Probe(uid.clone(), ContainerId::from_known(id), ProbeKind::Liveness, Asks::Command)
+    };
     let answered = |answer: ProbeAnswer| Ok(Outcome::Probed(answer));
     metrics.ended("probe", &probe("c1"), &answered(ProbeAnswer::Success), seconds(1));
     assert_eq!(metrics.probes_text(), began, "nobody knows whose it is");
@@ -256,6 +258,13 @@ fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
     );
     let took = "prober_probe_duration_seconds_sum{container=\"main\",namespace=\"shop\",pod=\"web\",probe_type=\"Liveness\"}";
     assert_eq!(value(&text, took), Some(3.0), "{text}");
+    let by_server =
+        Subject::Probe(uid.clone(), ContainerId::from_known("c1"), ProbeKind::Liveness, Asks::Server);
+    metrics.ended("probe", &by_server, &answered(ProbeAnswer::Success), seconds(1));
+    let text = metrics.text();
+    let commands = |family: &str| value(&text, &format!("{family}{{operation_type=\"exec_sync\"}}"));
+    assert_eq!(commands("kubelet_runtime_operations_total"), Some(6.0), "{text}");
+    assert_eq!(commands("kubelet_runtime_operations_errors_total"), Some(3.0), "{text}");
     metrics.withdrawn(&uid, at(2));
     assert_eq!(metrics.probes_text(), began);
 }

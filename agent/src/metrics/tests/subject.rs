@@ -7,7 +7,7 @@ use berth_core::{
     id::OpId,
     oci::{ContainerPlan, HostDevices},
     pod::port::{
-        probe::{ProbeCall, ProbeRequest},
+        probe::{ExecProbe, ProbeCall, ProbeRequest},
         sandbox::SandboxRequest,
         start::StartRequest,
         volume::VolumeRequest,
@@ -67,8 +67,7 @@ fn sandbox(runtime: Option<&str>) -> Act {
     Act::EnsureSandbox(Box::new(SandboxRequest { id, attempt: 0, pod, hostname, sysctls: Vec::new() }))
 }
 
-fn probe(kind: ProbeKind) -> Act {
-    let call = ProbeCall::Tcp { host: "10.0.0.1".to_owned(), port: 80 };
+fn probe(kind: ProbeKind, call: ProbeCall) -> Act {
     let (id, timeout) = (ContainerId::from_known("c1"), Duration::from_secs(1));
     Act::Probe(Box::new(ProbeRequest { id, kind, call, timeout }))
 }
@@ -94,8 +93,15 @@ fn effects_are_about_what_is_begun_made_or_asked() {
     };
     assert_eq!(plugins.map(named).collect::<Vec<_>>(), expected);
     for kind in [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness] {
-        let expected = Subject::Probe(PodUid::new("1-a"), ContainerId::from_known("c1"), kind);
-        assert_eq!(of(probe(kind)), expected);
+        let command = ProbeCall::Exec(ExecProbe {
+            sandbox: SandboxId::from_known("s"),
+            command: vec!["true".to_owned()],
+        });
+        let server = ProbeCall::Tcp { host: "10.0.0.1".to_owned(), port: 80 };
+        for (call, asks) in [(command, Asks::Command), (server, Asks::Server)] {
+            let expected = Subject::Probe(PodUid::new("1-a"), ContainerId::from_known("c1"), kind, asks);
+            assert_eq!(of(probe(kind, call)), expected);
+        }
     }
     for act in [Act::Forget, Act::EnsureNetns(SandboxId::from_known("s")), Act::RemoveVolumes, Act::Sweep] {
         assert_eq!(of(act), Subject::Other);

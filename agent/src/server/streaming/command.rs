@@ -64,7 +64,7 @@ where
         };
         let here = Arc::clone(streaming);
         let begin = async move {
-            let started = exec.start(&here.shims, &here.containerd).await;
+            let started = here.counted("exec", exec.start(&here.shims, &here.containerd)).await;
             let (sender, receiver) = started.map_err(|error| failed(Kind::Own, &with_causes(&error)))?;
             Ok(Process { sender, receiver, options, kind: Kind::Own })
         };
@@ -96,7 +96,7 @@ where
         let kind = Kind::Attached(AtInputEnd::of(stdio, start.stdout || start.stderr));
         let (here, sandbox) = (Arc::clone(streaming), running.sandbox.clone());
         let begin = async move {
-            let attached = here.shims.attach(&sandbox, start).await;
+            let attached = here.counted("attach", here.shims.attach(&sandbox, start)).await;
             let (sender, receiver) = attached.map_err(|error| failed(kind, &with_causes(&error)))?;
             Ok(Process { sender, receiver, options, kind })
         };

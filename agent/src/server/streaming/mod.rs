@@ -31,7 +31,10 @@ mod websocket;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use berth_core::{
     id::{ContainerId, SandboxId},
@@ -56,6 +59,7 @@ use self::{
 use crate::{
     config::BERTH_RUNTIME,
     effects::{Host, SandboxHandlers},
+    metrics::Metrics,
     runtime::{Containerd, Shims},
     server::Lasting,
     view::{PodView, View},
@@ -68,6 +72,7 @@ pub struct Streaming {
     shims: Shims,
     containerd: Containerd,
     handlers: SandboxHandlers,
+    metrics: Metrics,
     places: Places,
     outputs: Outputs,
     sockets: Sockets,
@@ -95,6 +100,7 @@ impl Streaming {
             shims: host.shims.clone(),
             containerd: host.containerd.clone(),
             handlers: host.handlers.clone(),
+            metrics: host.metrics.clone(),
             places: Places::beside(lasting),
             outputs: Outputs::default(),
             sockets: Sockets::default(),
@@ -109,6 +115,18 @@ impl Streaming {
 
     fn over<B>(&self, request: &Request<B>) -> Over {
         Over { idle: self.idle, hang_up: request.extensions().get().cloned(), gone: self.gone }
+    }
+
+    /// Counts an operation on the runtime, by the CRI's word.
+    async fn counted<T, E>(
+        &self,
+        operation: &'static str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let ended = work.await;
+        self.metrics.runtime_operation(operation, ended.is_ok(), began.elapsed());
+        ended
     }
 
     /// The container that is meant.

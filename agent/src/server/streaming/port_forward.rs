@@ -1,6 +1,6 @@
 //! `/portForward`. Source: `getPortForward` of `server.go`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use berth_core::server::{
     PodPath, Query,
@@ -50,6 +50,7 @@ fn begin<B>(streaming: &Streaming, path: &PodPath, request: Request<B>) -> Resul
 where
     B: hyper::body::Body + Send + 'static,
 {
+    let began = Instant::now();
     let ports = ports(&request)?;
     let view = streaming.view.pod(&path.name);
     meant_pod(view.as_ref().map(|view| &*view.status), path)?;
@@ -63,6 +64,8 @@ where
         sockets: streaming.sockets.of_session(),
     };
     let place = streaming.place(&view)?;
+    // The runtime would be asked where to find the session.
+    streaming.metrics.runtime_operation("port_forward", true, began.elapsed());
     let over = streaming.over(&request);
     Ok(switch(request, to, name, move |io| async move {
         let _place = place;

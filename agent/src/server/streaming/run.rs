@@ -63,11 +63,10 @@ pub(in crate::server) async fn run<B>(
         Ok(entered) => entered,
         Err(refusal) => return refused(refusal),
     };
-    let ended = tokio::select! {
-        ended = output(streaming, running, &query) => ended,
-        refusal = too_long(streaming.idle) => Err(refusal),
+    let mut response = tokio::select! {
+        response = output(streaming, running, &query) => response,
+        refusal = too_long(streaming.idle) => refused(refusal),
     };
-    let mut response = ended.unwrap_or_else(refused);
     Kept::put(&mut response, places);
     response
 }
@@ -92,28 +91,47 @@ async fn too_long(limit: Option<Duration>) -> Refusal {
     )
 }
 
-async fn output(streaming: &Streaming, running: Running, query: &Query) -> Result<Response, Refusal> {
-    let command: Vec<String> = query.first("cmd").unwrap_or_default().split(' ').map(str::to_owned).collect();
+async fn output(streaming: &Streaming, running: Running, query: &Query) -> Response {
     let exec = Exec {
         sandbox: running.sandbox,
         container: running.container,
-        command: command.clone(),
+        command: query.first("cmd").unwrap_or_default().split(' ').map(str::to_owned).collect(),
         stdin: false,
         tty: false,
     };
-    let failed =
-        |why: &str| Refusal::new(500, format!("failed to exec in container: failed to start exec: {why}"));
+    let ended = streaming.counted("exec_sync", output_of(streaming, &exec)).await;
+    let internal = StatusCode::INTERNAL_SERVER_ERROR;
+    match ended {
+        Ok(output) => of(StatusCode::OK, "application/json", output),
+        Err(Failed::Command(output)) => of(internal, "text/plain; charset=utf-8", output),
+        Err(Failed::Call(why)) => {
+            let why = format!("failed to exec in container: failed to start exec: {why}");
+            refused(Refusal::new(500, why))
+        }
+    }
+}
+
+/// Why there is no output of a command that ended well.
+enum Failed {
+    /// It could not be run to its end.
+    Call(String),
+    /// It failed, and says so.
+    Command(Vec<u8>),
+}
+
+/// What a command writes until it ends well.
+async fn output_of(streaming: &Streaming, exec: &Exec) -> Result<Vec<u8>, Failed> {
     let started = exec.start(&streaming.shims, &streaming.containerd).await;
-    let (_sender, receiver) = started.map_err(|error| failed(&with_causes(&error)))?;
-    let (code, [mut output, stderr]) = gather(receiver).await.map_err(|why| failed(&why))?;
+    let (_sender, receiver) = started.map_err(|error| Failed::Call(with_causes(&error)))?;
+    let (code, [mut output, stderr]) = gather(receiver).await.map_err(Failed::Call)?;
     if code != 0 {
         // Source: `ExecSync` of `k8s.io/cri-client` `pkg/remote_runtime.go`.
-        output = format!("command '{}' exited with {code}: ", command.join(" ")).into_bytes();
+        output = format!("command '{}' exited with {code}: ", exec.command.join(" ")).into_bytes();
         output.extend_from_slice(&stderr);
-        return Ok(of(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", output));
+        return Err(Failed::Command(output));
     }
     output.extend_from_slice(&stderr);
-    Ok(of(StatusCode::OK, "application/json", output))
+    Ok(output)
 }
 
 /// The exit code, and both outputs as far as they are kept.

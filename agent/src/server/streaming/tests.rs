@@ -4,6 +4,7 @@ mod attached;
 mod begun;
 mod client;
 mod commands;
+mod counted;
 mod gone;
 mod many_at_once;
 mod mux;

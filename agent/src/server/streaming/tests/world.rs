@@ -29,6 +29,7 @@ use super::shim::{self, Seen};
 use crate::{
     effects::SandboxHandlers,
     manifest,
+    metrics::Metrics,
     runtime::{
         Shims,
         fake::{Ending, Fake},
@@ -61,6 +62,7 @@ pub(super) struct World {
     pub(super) address: SocketAddr,
     pub(super) seen: Arc<Seen>,
     pub(super) streaming: Arc<Streaming>,
+    pub(super) metrics: Metrics,
     _directory: TempDir,
     _containerd: Fake,
 }
@@ -96,11 +98,13 @@ impl World {
         let containerd = Fake::answering(&[] as &[StateResponse], Ending::NotFound).await;
         let view = View::default();
         view.publish(published(sandbox));
+        let metrics = Metrics::new("n", view.clone()).unwrap();
         let streaming = Arc::new(Streaming {
             view,
             shims,
             containerd: containerd.containerd.clone(),
             handlers: SandboxHandlers::default(),
+            metrics: metrics.clone(),
             places: Places::beside(&Lasting::default()),
             outputs: Outputs::default(),
             sockets: Sockets::default(),
@@ -114,7 +118,7 @@ impl World {
         let listener = socket.listen(1024).unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve(listener, Arc::clone(&streaming)));
-        Self { address, seen, streaming, _directory: directory, _containerd: containerd }
+        Self { address, seen, streaming, metrics, _directory: directory, _containerd: containerd }
     }
 }
 

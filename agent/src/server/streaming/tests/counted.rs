@@ -1,0 +1,50 @@
+//! What is counted of sessions.
+
+use tokio::time::timeout;
+
+use super::{
+    client::{WebSocket, ask, spdy},
+    world::{LONG, World},
+};
+
+const V4: &str = "v4.channel.k8s.io";
+const V5: &str = "v5.channel.k8s.io";
+
+/// A line of what is shown.
+fn has(text: &str, family: &str, label: &str, count: u32) {
+    let line = format!("{family}{{{label}}} {count}");
+    assert!(text.lines().any(|other| other == line), "{line} is not in {text}");
+}
+
+#[tokio::test]
+async fn sessions_are_operations_that_dashboards_know() {
+    let world = World::start().await;
+    let talk = async {
+        let command = "/exec/shop/web/app?command=fail&command=3&command=err&output=1";
+        for (target, protocol) in [
+            (command, V5),
+            (command, V4),
+            // Of these the first has no command, and the second nothing to share.
+            ("/exec/shop/web/app?output=1", V5),
+            ("/attach/shop/web/closed?input=1", V5),
+        ] {
+            WebSocket::open(world.address, target, protocol).await.rest().await;
+        }
+        for code in [0, 3] {
+            ask(world.address, "POST", &format!("/run/shop/web/app?cmd=fail+{code}+err"), &[]).await;
+        }
+        spdy(world.address, "/portForward/shop/web", "portforward.k8s.io").await;
+    };
+    timeout(LONG, talk).await.unwrap();
+    let text = world.metrics.text();
+    for (operation, total, errors) in
+        [("attach", 1, 0), ("exec", 3, 1), ("exec_sync", 2, 1), ("port_forward", 1, 0)]
+    {
+        let label = format!("operation_type=\"{operation}\"");
+        has(&text, "kubelet_runtime_operations_total", &label, total);
+        has(&text, "kubelet_runtime_operations_duration_seconds_count", &label, total);
+        if errors > 0 {
+            has(&text, "kubelet_runtime_operations_errors_total", &label, errors);
+        }
+    }
+}
