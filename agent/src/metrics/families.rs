@@ -16,6 +16,10 @@ pub(super) const PULL_SECONDS: [f64; 18] = [
     2700.0, 3600.0,
 ];
 
+/// Seconds that a volume may take.
+pub(super) const VOLUME_SECONDS: [f64; 13] =
+    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
 /// Seconds that an operation on the runtime may take.
 pub(super) fn operation_seconds() -> Result<Vec<f64>> {
     exponential_buckets(0.005, 2.5, 14)

@@ -250,6 +250,12 @@ impl Metrics {
         self.0.operations.runtime(operation, is_well, took.as_secs_f64());
     }
 
+    /// A session over WebSocket was asked for, by version 5 of the protocol or in a tunnel; older ones do not count. Source:
+    /// `IncWebSocketStreamingRequest` of `pkg/kubelet/server/metrics/metrics.go`.
+    pub fn web_socket(&self, subresource: &'static str) {
+        self.0.operations.web_socket(subresource);
+    }
+
     /// Everybody is to see this of a pod; the view still shows what was before.
     pub fn publishes(&self, published: &Published, now: Timestamp) {
         let Published { pod, status, remains, .. } = published;

@@ -45,6 +45,7 @@ pub(super) struct Operations {
     seconds: HistogramVec,
     cgroup_seconds: HistogramVec,
     own_seconds: HistogramVec,
+    web_sockets: IntCounterVec,
 }
 
 impl Operations {
@@ -80,6 +81,11 @@ impl Operations {
                 &["effect"],
                 &seconds,
             )?,
+            web_sockets: families.counter(
+                "kubelet_websocket_streaming_requests_total",
+                "Sessions over WebSocket by the protocols that kubectl speaks.",
+                &["subresource"],
+            )?,
         })
     }
 
@@ -93,6 +99,11 @@ impl Operations {
             }
             Operation::Own => self.own_seconds.with_label_values(&[effect]).observe(seconds),
         }
+    }
+
+    /// A session over WebSocket was asked for.
+    pub(super) fn web_socket(&self, subresource: &str) {
+        self.web_sockets.with_label_values(&[subresource]).inc();
     }
 
     /// An operation of the runtime has ended.

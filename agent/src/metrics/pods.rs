@@ -12,7 +12,7 @@ use berth_core::{
 use prometheus::{DEFAULT_BUCKETS, GaugeVec, HistogramVec, IntCounterVec, Registry};
 
 use super::{
-    families::{Families, PULL_SECONDS, START_SECONDS},
+    families::{Families, PULL_SECONDS, START_SECONDS, VOLUME_SECONDS},
     subject::{Subject, role, start_error},
 };
 
@@ -26,6 +26,7 @@ pub(super) struct Pods {
     sandbox_seconds: HistogramVec,
     sandbox_errors: IntCounterVec,
     volume_seconds: HistogramVec,
+    volume_all: HistogramVec,
     pull_seconds: HistogramVec,
     first_container: HistogramVec,
     running: HistogramVec,
@@ -70,7 +71,13 @@ impl Pods {
                 "storage_operation_duration_seconds",
                 "Seconds that volumes take to be made.",
                 &["volume_plugin", "operation_name", "status", "migrated"],
-                &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0],
+                &VOLUME_SECONDS,
+            )?,
+            volume_all: families.histogram(
+                "volume_operation_total_seconds",
+                "Seconds from when a volume is wanted until it is made.",
+                &["plugin_name", "operation_name"],
+                &VOLUME_SECONDS,
             )?,
             pull_seconds: families.histogram(
                 "kubelet_image_pull_duration_seconds",
@@ -119,6 +126,10 @@ impl Pods {
                 let status = if outcome.is_ok() { "success" } else { "fail-unknown" };
                 let labels = [*plugin, "volume_mount", status, "false"];
                 self.volume_seconds.with_label_values(&labels).observe(took.as_secs_f64());
+                if outcome.is_ok() {
+                    let all = self.volume_all.with_label_values(&[*plugin, "overall_volume_mount"]);
+                    all.observe(took.as_secs_f64());
+                }
             }
             Subject::Probe(..) | Subject::Other => {}
         }

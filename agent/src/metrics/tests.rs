@@ -1,4 +1,5 @@
 mod changes;
+mod missing;
 mod subject;
 mod table;
 
@@ -176,6 +177,7 @@ fn effects_are_the_operations_that_dashboards_know() {
     metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &not_started, seconds(1));
     metrics.ended("ensure-cgroup", &Subject::Other, &well(), seconds(1));
     metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &failed(), seconds(3));
+    metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &well(), seconds(4));
     let text = metrics.text();
     for (series, expected) in [
         ("kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}", 2.0),
@@ -196,6 +198,11 @@ fn effects_are_the_operations_that_dashboards_know() {
             "storage_operation_duration_seconds_sum{migrated=\"false\",operation_name=\"volume_mount\",\
              status=\"fail-unknown\",volume_plugin=\"kubernetes.io/secret\"}",
             3.0,
+        ),
+        (
+            "volume_operation_total_seconds_sum{operation_name=\"overall_volume_mount\",\
+             plugin_name=\"kubernetes.io/secret\"}",
+            4.0,
         ),
     ] {
         assert_eq!(value(&text, series), Some(expected), "{series}\n{text}");

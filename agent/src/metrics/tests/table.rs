@@ -17,7 +17,7 @@ const TOLD: &str = "0.01 0.05 0.1 0.5 1 5 10 20 30 45 60";
 const ROTATION: &str = "60 3600 14400 86400 604800 2592000 7776000 15552000 31104000 124416000";
 
 /// Name, type, labels in alphabetical order, and bounds of a histogram.
-const FAMILIES: &[(&str, &str, &str, &str)] = &[
+pub(super) const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("kubelet_active_pods", "gauge", "static", ""),
     ("kubelet_admission_rejections_total", "counter", "reason", ""),
     ("kubelet_certificate_manager_client_expiration_renew_errors", "counter", "", ""),
@@ -63,6 +63,7 @@ const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("kubelet_started_pods_errors_total", "counter", "", ""),
     ("kubelet_started_pods_total", "counter", "", ""),
     ("kubelet_terminated_containers_total", "counter", "container_type exit_code reason", ""),
+    ("kubelet_websocket_streaming_requests_total", "counter", "subresource", ""),
     ("kubelet_working_pods", "gauge", "config lifecycle static", ""),
     ("kubernetes_feature_enabled", "gauge", "name stage", ""),
     ("process_cpu_seconds_total", "counter", "", ""),
@@ -78,6 +79,7 @@ const FAMILIES: &[(&str, &str, &str, &str)] = &[
         VOLUME,
     ),
     ("volume_manager_total_volumes", "gauge", "plugin_name state", ""),
+    ("volume_operation_total_seconds", "histogram", "operation_name plugin_name", VOLUME),
 ];
 
 /// What no kubelet has, or has otherwise: what is built says one version of two programs.
@@ -129,6 +131,7 @@ fn everything_happens(metrics: &Metrics, view: &View) {
     metrics.ended("ensure-sandbox", &Subject::Sandbox(String::new()), &failed(), seconds(1));
     metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &failed(), seconds(1));
     metrics.ended("ensure-volume", &Subject::Volume("v"), &well, seconds(1));
+    metrics.web_socket("exec");
     metrics.ended("pull-image", &Subject::Other, &pull, seconds(1));
     let running = |since| ContainerState::Running { started_at: at(since) };
     for (now, state, phase) in

@@ -70,7 +70,7 @@ where
         };
         Ok((running, options, Box::pin(begin) as Begin))
     });
-    begun.and_then(|begun| begin(streaming, begun, request)).unwrap_or_else(refused)
+    begun.and_then(|begun| begin(streaming, "exec", begun, request)).unwrap_or_else(refused)
 }
 
 /// Answers `/attach`: the streams of a container's own process. Whether it has a terminal, and an input, is the container's to say.
@@ -102,7 +102,7 @@ where
         };
         Ok((running, options, Box::pin(begin) as Begin))
     });
-    begun.and_then(|begun| begin(streaming, begun, request)).unwrap_or_else(refused)
+    begun.and_then(|begun| begin(streaming, "attach", begun, request)).unwrap_or_else(refused)
 }
 
 /// What the query asks for.
@@ -117,6 +117,7 @@ fn wanted<B>(request: &Request<B>) -> Result<(Query, Options), Refusal> {
 /// Switches to the protocol that the client offers, and holds the session.
 fn begin<B>(
     streaming: &Arc<Streaming>,
+    subresource: &'static str,
     (running, options, begin): (Running, Options, Begin),
     request: Request<B>,
 ) -> Result<Response, Refusal>
@@ -133,6 +134,9 @@ where
         Upgrade::WebSocket => {
             let protocol = RemoteCommand::negotiate(&offered(&request, negotiation::WEB_SOCKET_PROTOCOL));
             let protocol = protocol.map_err(|refusal| not_spoken(&refusal))?;
+            if protocol.version == Version::V5 {
+                streaming.metrics.web_socket(subresource);
+            }
             (Protocol::WebSocket(protocol), protocol.name)
         }
     };

@@ -58,6 +58,9 @@ where
     let (sandbox, view) = has_sandbox(found, &path.name)?;
     let to = asked(&request)?;
     let (protocol, name) = spoken(&request, to, ports)?;
+    if matches!(protocol, Protocol::Tunnel) {
+        streaming.metrics.web_socket("portforward");
+    }
     let target = Target {
         ports: pod_port::Ports::of(view.pod.network, &sandbox),
         pod: sandbox.to_string(),

@@ -9,6 +9,7 @@ use super::{
 
 const V4: &str = "v4.channel.k8s.io";
 const V5: &str = "v5.channel.k8s.io";
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// A line of what is shown.
 fn has(text: &str, family: &str, label: &str, count: u32) {
@@ -33,12 +34,13 @@ async fn sessions_are_operations_that_dashboards_know() {
         for code in [0, 3] {
             ask(world.address, "POST", &format!("/run/shop/web/app?cmd=fail+{code}+err"), &[]).await;
         }
+        WebSocket::open(world.address, "/portForward/shop/web", TUNNEL).await;
         spdy(world.address, "/portForward/shop/web", "portforward.k8s.io").await;
     };
     timeout(LONG, talk).await.unwrap();
     let text = world.metrics.text();
     for (operation, total, errors) in
-        [("attach", 1, 0), ("exec", 3, 1), ("exec_sync", 2, 1), ("port_forward", 1, 0)]
+        [("attach", 1, 0), ("exec", 3, 1), ("exec_sync", 2, 1), ("port_forward", 2, 0)]
     {
         let label = format!("operation_type=\"{operation}\"");
         has(&text, "kubelet_runtime_operations_total", &label, total);
@@ -46,5 +48,9 @@ async fn sessions_are_operations_that_dashboards_know() {
         if errors > 0 {
             has(&text, "kubelet_runtime_operations_errors_total", &label, errors);
         }
+    }
+    for (subresource, count) in [("attach", 1), ("exec", 2), ("portforward", 1)] {
+        let label = format!("subresource=\"{subresource}\"");
+        has(&text, "kubelet_websocket_streaming_requests_total", &label, count);
     }
 }
