@@ -178,7 +178,7 @@ mod tests {
         let (answer, hangs) = mpsc::sync_channel::<()>(0);
         let hung = lanes.containers.run(move || hangs.recv().is_ok());
         // Nobody waits for it any more, and its place is taken all the same.
-        tokio::time::timeout(Duration::from_millis(10), hung).await.unwrap_err();
+        timeout(Duration::from_millis(10), hung).await.unwrap_err();
         assert_eq!(lanes.containers.free(), 0);
         assert_eq!(lanes.node.run(|| 7).await, Ok(7));
         drop(answer);
