@@ -5,7 +5,7 @@ use std::sync::Arc;
 use berth_core::{
     server::{
         ContainerPath, Query,
-        streaming::{Asked, AtInputEnd, Refusal, Upgrade, attached_terminal},
+        streaming::{Asked, AtInputEnd, Refusal, Upgrade},
     },
     spec::{Stdin, Stdio},
 };
@@ -86,12 +86,11 @@ where
         let running = streaming.running(path, Asked::Attach)?;
         let own = running.view.pod.all_containers().find(|container| container.name == path.container);
         let stdio = own.map_or(Stdio { stdin: Stdin::Closed, tty: false }, |own| own.stdio);
-        let options = Options { tty: attached_terminal(stdio, options.stderr)?, ..options };
         let start = AttachStart {
             container_id: running.container.to_string(),
             stdin: options.stdin && stdio.stdin != Stdin::Closed,
             stdout: options.stdout,
-            stderr: options.stderr,
+            stderr: options.stderr && !stdio.tty,
         };
         let kind = Kind::Attached(AtInputEnd::of(stdio, start.stdout || start.stderr));
         let (here, sandbox) = (Arc::clone(streaming), running.sandbox.clone());

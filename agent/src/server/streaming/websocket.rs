@@ -86,7 +86,7 @@ async fn read<T: AsyncRead + AsyncWrite + Unpin>(
                 is_open = false;
                 let _is_held = input.send(Input::StdinEnd).await;
             }
-            (Some(Channel::Resize), Some(bytes)) if options.tty => {
+            (Some(Channel::Resize), Some(bytes)) => {
                 if let Some(size) = sizes.feed(&bytes) {
                     let _is_held = input.send(Input::Resize(size)).await;
                 }

@@ -1,18 +1,6 @@
 //! How a client is attached to the process of a container.
 
-use super::Refusal;
 use crate::spec::{Stdin, Stdio};
-
-/// Whether a client that takes standard error, or does not, talks with a terminal. That is the container's to say, whatever the request
-/// says: what the process has cannot be changed while it runs.
-///
-/// Source: `GetAttach` of `pkg/kubelet/kubelet_pods.go`, `validateAttachRequest` of `k8s.io/cri-streaming` `pkg/streaming/server.go`.
-///
-/// # Errors
-/// 500 for standard error of a terminal, which has none.
-pub fn attached_terminal(Stdio { tty, .. }: Stdio, takes_stderr: bool) -> Result<bool, Refusal> {
-    if tty && takes_stderr { Err(Refusal::new(500, "tty and stderr cannot both be true")) } else { Ok(tty) }
-}
 
 /// What the end of a client's input means for an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,19 +36,6 @@ impl AtInputEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_terminal_is_the_containers() {
-        let refused = Err(Refusal::new(500, "tty and stderr cannot both be true"));
-        for (tty, takes_stderr, expected) in [
-            (false, false, Ok(false)),
-            (false, true, Ok(false)),
-            (true, false, Ok(true)),
-            (true, true, refused),
-        ] {
-            assert_eq!(attached_terminal(Stdio { stdin: Stdin::Open, tty }, takes_stderr), expected);
-        }
-    }
 
     #[test]
     fn the_end_of_an_input_means_what_the_container_does_with_it() {

@@ -8,6 +8,6 @@ mod target;
 mod upgrade;
 
 pub use super::Refusal;
-pub use attach::{AtInputEnd, attached_terminal};
+pub use attach::AtInputEnd;
 pub use target::{Asked, container_id, has_sandbox, meant_pod};
 pub use upgrade::{Upgrade, UpgradeRequest};

@@ -40,8 +40,8 @@ async fn processes_are_begun_as_the_query_and_the_container_say() {
         (format!("attach/shop/web/app?tty=1&{all}"), attach("app", [true, true, false])),
         (format!("attach/shop/web/once?{all}"), attach("once", [true, true, true])),
         (format!("attach/shop/web/closed?{all}"), attach("closed", [false, true, true])),
-        // What a terminal shows comes as standard output.
-        ("attach/shop/web/tty?input=1&output=1".to_owned(), attach("tty", [true, true, false])),
+        // What a terminal shows comes as standard output, whatever the query says.
+        (format!("attach/shop/web/tty?{all}"), attach("tty", [true, true, false])),
         (format!("attach/shop/web/once-tty?tty=1&{all}"), attach("once-tty", [true, true, false])),
     ];
     for version in [EXEC_BY_COMMAND, FLOW_CONTROL] {

@@ -347,13 +347,6 @@ async fn cve_2020_8559_no_answer_is_a_redirect_or_an_upgrade_without_a_session()
                 500,
                 "container ended not found in pod web_shop",
             ),
-            (
-                "GET",
-                "/attach/shop/web/tty?output=1&error=1",
-                for_spdy(V4),
-                500,
-                "tty and stderr cannot both be true",
-            ),
             ("GET", "/exec/shop/web/app?output=1", vec![], 500, "Upgrade request required"),
             ("GET", "/exec/shop/web/app?output=1", vec![UPGRADE, SPDY], 400, ""),
             ("POST", "/exec/shop/web/app?output=1", for_spdy("v9.channel.k8s.io"), 403, ""),
