@@ -43,6 +43,9 @@ impl Over {
 
     /// A process that takes no input keeps its client's end from being read. Who has closed one half only is given what there is, as long as
     /// there is something.
+    ///
+    /// An end behind more than the kernel takes does not come; where the client's kernel then gives up, after some minutes, a sign of life that
+    /// it is asked for is answered with a reset.
     async fn is_for_nobody(&self, activity: &Activity) {
         let Some(hang_up) = &self.hang_up else { return std::future::pending().await };
         hang_up.comes().await;
