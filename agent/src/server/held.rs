@@ -8,14 +8,17 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
     },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use berth_core::time::Mono;
-use futures::future::AbortHandle;
+use futures::{future::AbortHandle, task::AtomicWaker};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Bytes, Frame, SizeHint};
 use tower::BoxError;
@@ -28,6 +31,10 @@ use super::{
     state::{Busy, millis, of_millis},
 };
 use crate::clock;
+
+/// How fast an answer that is in memory is to be taken at least, beyond the time for a piece: who takes a little now and then would hold all
+/// of it for as long as they like.
+pub(super) const BYTES_PER_SECOND: u64 = 64 << 10;
 
 /// Largest piece that is given at once. Whoever takes one has shown that they read.
 const PIECE: usize = 64 << 10;
@@ -46,6 +53,34 @@ impl Kept {
     }
 }
 
+/// Times of an answer.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    /// How long nothing may be taken, and how long once it was given up.
+    limit: Duration,
+    limit_then: Duration,
+    /// When all of it is to be taken.
+    until: Option<Mono>,
+}
+
+impl Due {
+    /// Those of one that is given from now on. What has a size is all there, and in memory.
+    fn of(size: Option<u64>, times: Times, now: Mono) -> Self {
+        let all = |bytes: u64| times.taken.saturating_add(Duration::from_secs(bytes / BYTES_PER_SECOND));
+        let limit = if size.is_some() { times.taken } else { times.streamed };
+        Self { limit, limit_then: limit.min(times.taken), until: size.map(|bytes| now + all(bytes)) }
+    }
+
+    /// How much is left when nothing was taken for so long.
+    fn left(self, since: Duration, now: Mono, is_given_up: bool) -> Duration {
+        if is_given_up {
+            return self.limit_then.saturating_sub(since);
+        }
+        let all = self.until.map_or(Duration::MAX, |until| until.since(now));
+        self.limit.saturating_sub(since).min(all)
+    }
+}
+
 /// How an answer is taken, and what is held until it was.
 #[derive(Debug)]
 pub(super) struct Taking {
@@ -55,11 +90,11 @@ pub(super) struct Taking {
     pieces: AtomicUsize,
     /// Whether it waits for whoever makes it.
     waits: AtomicBool,
-    /// How long nothing may be taken, and how long once it was given up.
-    limit: Duration,
-    limit_then: Duration,
+    due: Due,
     /// The stream of HTTP/2 that it is given on, where there is one.
     stream: Option<AbortHandle>,
+    /// Whoever waits for the last piece to be written.
+    written: AtomicWaker,
     _held: (Busy, UnderWay, Option<Kept>),
 }
 
@@ -72,8 +107,17 @@ impl Taking {
     pub(super) fn left(&self, now: Mono) -> Option<Duration> {
         let is_owed = self.pieces.load(Relaxed) > 0 || !self.waits.load(Relaxed);
         let since = now.since(of_millis(self.changed.load(Relaxed)));
-        let limit = if self.is_given_up() { self.limit_then } else { self.limit };
-        is_owed.then(|| limit.saturating_sub(since))
+        is_owed.then(|| self.due.left(since, now, self.is_given_up()))
+    }
+
+    /// Waits until all that was given is written, where that can be ended by itself: with the end of an answer its stream would have nobody who
+    /// could be told to end it.
+    fn is_written(&self, context: &Context<'_>) -> Poll<()> {
+        if self.stream.is_none() {
+            return Poll::Ready(());
+        }
+        self.written.register(context.waker());
+        if self.pieces.load(Acquire) == 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn is_given_up(&self) -> bool {
@@ -104,8 +148,9 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.taking.pieces.fetch_sub(1, Relaxed);
+        self.taking.pieces.fetch_sub(1, AcqRel);
         self.taking.change();
+        self.taking.written.wake();
     }
 }
 
@@ -113,6 +158,7 @@ impl Drop for Piece {
 struct Held {
     body: Body,
     rest: Bytes,
+    is_over: bool,
     taking: Arc<Taking>,
 }
 
@@ -124,20 +170,19 @@ pub(super) fn hold(
     under_way: (Busy, UnderWay),
 ) -> Response {
     let kept = response.extensions_mut().remove::<Kept>();
-    // What has a size is all there, and in memory.
-    let limit = if response.body().size_hint().exact().is_some() { times.taken } else { times.streamed };
+    let (size, now) = (response.body().size_hint().exact(), clock::mono());
     let (busy, under_way) = under_way;
     let taking = Arc::new(Taking {
-        changed: AtomicU64::new(millis(clock::mono())),
+        changed: AtomicU64::new(millis(now)),
         pieces: AtomicUsize::new(0),
         waits: AtomicBool::new(false),
-        limit,
-        limit_then: limit.min(times.taken),
+        due: Due::of(size, times, now),
+        written: AtomicWaker::new(),
         stream: h2_streams::of_task(),
         _held: (busy, under_way, kept),
     });
     peer.state.owes(&taking);
-    response.map(|body| Held { body, rest: Bytes::new(), taking }.boxed_unsync())
+    response.map(|body| Held { body, rest: Bytes::new(), is_over: false, taking }.boxed_unsync())
 }
 
 impl Held {
@@ -158,20 +203,24 @@ impl hyper::body::Body for Held {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.taking.waits.store(false, Relaxed);
         self.taking.change();
-        if self.rest.is_empty() {
+        if self.rest.is_empty() && !self.is_over {
             let polled = Pin::new(&mut self.body).poll_frame(context);
             self.taking.waits.store(polled.is_pending(), Relaxed);
             match ready!(polled).transpose()?.map(Frame::into_data) {
-                None => return Poll::Ready(None),
+                None => self.is_over = true,
                 Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
                 Some(Ok(bytes)) => self.rest = bytes,
             }
+        }
+        if self.is_over {
+            return self.taking.is_written(context).map(|()| None);
         }
         Poll::Ready(Some(Ok(self.piece())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        let is_open = self.taking.stream.is_some() && self.taking.pieces.load(Relaxed) > 0;
+        !is_open && self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -251,5 +300,26 @@ mod tests {
         pieces.clear();
         assert!(!state.is_busy() && lane.available_permits() == 2);
         assert_eq!(state.until_not_taken(clock::mono()), None);
+    }
+
+    #[test]
+    fn who_takes_a_little_now_and_then_has_a_time_for_all_of_it() {
+        let at = |seconds| Mono(Duration::from_secs(seconds));
+        let (small, large) = (Some(10 * BYTES_PER_SECOND), Some(100 * BYTES_PER_SECOND));
+        for (size, since, now, is_given_up, left) in [
+            (small, 0, 100, false, 60),
+            (small, 59, 159, false, 1),
+            (small, 1, 165, false, 5),
+            (small, 1, 171, false, 0),
+            (large, 1, 171, false, 59),
+            (large, 1, 255, false, 5),
+            (small, 1, 171, true, 59),
+            (None, 3600, 10_000, false, 3 * 3600),
+            (None, 10, 10_000, true, 50),
+        ] {
+            let due = Due::of(size, TIMES, at(100));
+            let is = due.left(Duration::from_secs(since), at(now), is_given_up);
+            assert_eq!(is.as_secs(), left, "{size:?} {since} {now}");
+        }
     }
 }
