@@ -56,8 +56,6 @@ pub(super) fn all() -> Result<()> {
     let unread = unread(&alone)?;
     let slow = slow(&alone)?;
     let meanwhile = starts(&alone, "meanwhile")?;
-    measured(&format!("a pod starts in {before:?}, and in {meanwhile:?} beside clients that mean ill"));
-    ensure!(meanwhile <= before * 2 + Duration::from_secs(1), "a pod takes {meanwhile:?}, before {before:?}");
     same("others are answered", alone.client.get("/healthz")?.text().as_str(), "ok")?;
     if let Some(held) = held {
         let now = Held::by(&alone.node)?;
@@ -66,6 +64,10 @@ pub(super) fn all() -> Result<()> {
     }
     drop((unread, slow));
     settled(&alone, held)?;
+    // The machine may be as busy with something else by now as it was then.
+    let others = before.max(starts(&alone, "after")?);
+    measured(&format!("a pod starts in {others:?}, and in {meanwhile:?} beside clients that mean ill"));
+    ensure!(meanwhile <= others * 2 + Duration::from_secs(1), "a pod takes {meanwhile:?}, else {others:?}");
     alone.end()
 }
 
