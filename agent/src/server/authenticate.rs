@@ -51,7 +51,7 @@ impl Authenticator {
         asker: Asker,
     ) -> Option<User> {
         let certificate = match &self.client_ca {
-            Some(ca) => certificates.credential(ca, asker.from).await,
+            Some(ca) => certificates.credential(ca, asker).await,
             None => Credential::Absent,
         };
         let token = match (&certificate, &self.tokens) {

@@ -2,18 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use berth_core::{
-    server::{Credential, Origin},
-    time::Mono,
-};
+use berth_core::{server::Credential, time::Mono};
 use tokio::sync::Mutex;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 
-use super::client_ca::{ClientCa, Judged, Verifier, judge};
+use super::{
+    client_ca::{ClientCa, Judged, Verifier, judge},
+    connection::Asker,
+};
 use crate::clock;
 
 /// How long a judgement counts. That authorities have changed, or that a certificate has ended, counts at once.
 const COUNTS: Duration = Duration::from_secs(10);
+/// Certificates that somebody may show: among more there are too many ways to look for one.
+pub(super) const CHAIN_MAX: usize = 10;
 
 /// From a client's own to the last before an authority.
 ///
@@ -46,10 +48,13 @@ impl Certificates {
         Self { chain: chain.into(), judgement: Mutex::default() }
     }
 
-    /// Who they say that somebody is, who asks from somewhere, as of now.
-    pub(super) async fn credential(&self, ca: &ClientCa, from: Origin) -> Credential {
+    /// Who they say that somebody is, as of now.
+    pub(super) async fn credential(&self, ca: &ClientCa, asker: Asker) -> Credential {
         if self.chain.is_empty() {
             return Credential::Absent;
+        }
+        if self.chain.len() > CHAIN_MAX {
+            return Credential::Refused;
         }
         let mut judgement = self.judgement.lock().await;
         let Some(by) = ca.now() else { return Credential::Refused };
@@ -58,7 +63,7 @@ impl Certificates {
             return judgement.judged.credential.clone();
         }
         let (chain, verifier) = (Arc::clone(&self.chain), Arc::clone(&by));
-        let judging = ca.turns().run(from, move || judge(&*verifier, &chain));
+        let judging = ca.turns().run(asker, move || judge(&*verifier, &chain));
         let Ok(judged) = judging.await else { return Credential::Refused };
         judgement.insert(Judgement { by, at, judged }).judged.credential.clone()
     }

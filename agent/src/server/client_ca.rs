@@ -25,8 +25,8 @@ use crate::causes::with_causes;
 const EVERY: Duration = Duration::from_secs(10);
 /// Bytes of the file: some hundred authorities.
 const BYTES_MAX: u64 = 1 << 20;
-/// Judgements at once.
-const JUDGES: usize = 2;
+/// Judgements at once of those who are known, and as many of others.
+pub(super) const JUDGES: usize = 1;
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");

@@ -8,18 +8,22 @@ use std::{
 use berth_core::server::Origin;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connection::Asker;
 use crate::large::Stopping;
 
-/// So many at once, of each origin one: whoever has others' work wait has their own wait with it.
+/// So many at once of origins that are known, and as many of others; of each origin one: whoever has others' work wait has their own wait with
+/// it.
 #[derive(Debug)]
 pub(super) struct Turns {
-    at_once: Arc<Semaphore>,
+    of_known: Arc<Semaphore>,
+    of_strangers: Arc<Semaphore>,
     origins: Mutex<BTreeMap<Origin, Arc<Semaphore>>>,
 }
 
 impl Turns {
     pub(super) fn new(at_once: usize) -> Self {
-        Self { at_once: Arc::new(Semaphore::new(at_once)), origins: Mutex::default() }
+        let semaphore = || Arc::new(Semaphore::new(at_once));
+        Self { of_known: semaphore(), of_strangers: semaphore(), origins: Mutex::default() }
     }
 
     /// Has a thread do some work when it is the turn of its origin, which that has until the work has ended, whether or not anybody waits for
@@ -29,11 +33,12 @@ impl Turns {
     /// The agent is stopping.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        of: Origin,
+        asker: Asker,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Stopping> {
-        let of_origin = place(self.origin(of)).await?;
-        let turn = place(Arc::clone(&self.at_once)).await?;
+        let of_origin = place(self.origin(asker.from)).await?;
+        let turns = if asker.is_known { &self.of_known } else { &self.of_strangers };
+        let turn = place(Arc::clone(turns)).await?;
         let working = tokio::task::spawn_blocking(move || {
             let done = work();
             drop((turn, of_origin));
@@ -62,29 +67,55 @@ mod tests {
 
     use super::*;
 
-    fn origin(last: u8) -> Origin {
-        Origin::of(Ipv4Addr::new(10, 0, 0, last).into())
+    fn stranger(last: u8) -> Asker {
+        Asker { from: Origin::of(Ipv4Addr::new(10, 0, 0, last).into()), is_known: false }
+    }
+
+    #[tokio::test]
+    async fn there_are_so_many_turns_whoever_has_them() {
+        let turns = Turns::new(2);
+        let mut hung = Vec::new();
+        for last in [1, 2] {
+            let (go_on, hangs) = mpsc::sync_channel::<()>(0);
+            let mut work = Box::pin(turns.run(stranger(last), move || hangs.recv().is_ok()));
+            assert!(poll!(work.as_mut()).is_pending());
+            hung.push((work, go_on));
+        }
+        let mut third = Box::pin(turns.run(stranger(3), || 7));
+        assert!(poll!(third.as_mut()).is_pending());
+        // Nobody waits for one of them any more.
+        let (work, go_on) = hung.remove(0);
+        drop(work);
+        tokio::task::yield_now().await;
+        assert!(poll!(third.as_mut()).is_pending() && turns.of_strangers.available_permits() == 0);
+        let known = Asker { is_known: true, ..stranger(4) };
+        assert_eq!(turns.run(known, || 7).await, Ok(7), "they wait for no stranger");
+        go_on.send(()).unwrap();
+        assert_eq!(third.await, Ok(7));
+        let (work, go_on) = hung.remove(0);
+        go_on.send(()).unwrap();
+        assert_eq!(work.await, Ok(true));
     }
 
     #[tokio::test]
     async fn an_origin_has_one_turn_and_others_have_theirs() {
         let turns = Turns::new(2);
         let (go_on, hangs) = mpsc::sync_channel::<()>(0);
-        let mut first = Box::pin(turns.run(origin(1), move || hangs.recv().is_ok()));
+        let mut first = Box::pin(turns.run(stranger(1), move || hangs.recv().is_ok()));
         assert!(poll!(first.as_mut()).is_pending());
-        let mut waits: Vec<_> = (0..100).map(|at| Box::pin(turns.run(origin(1), move || at))).collect();
+        let mut waits: Vec<_> = (0..100).map(|at| Box::pin(turns.run(stranger(1), move || at))).collect();
         for waits in &mut waits {
             assert!(poll!(waits.as_mut()).is_pending());
         }
         // Nobody waits for it any more, and it has its turn all the same.
         drop(first);
-        assert_eq!(turns.run(origin(2), || 7).await, Ok(7));
+        assert_eq!(turns.run(stranger(2), || 7).await, Ok(7));
         assert!(poll!(waits[0].as_mut()).is_pending());
         go_on.send(()).unwrap();
         for (at, waits) in waits.into_iter().enumerate() {
             assert_eq!(waits.await, Ok(at));
         }
-        assert_eq!(turns.run(origin(3), || 7).await, Ok(7));
+        assert_eq!(turns.run(stranger(3), || 7).await, Ok(7));
         assert_eq!(turns.origins.lock().unwrap().len(), 1, "nothing is kept of those that wait for nothing");
     }
 }

@@ -6,14 +6,15 @@ use tempfile::TempDir;
 
 use super::{
     super::{
-        certificates::Certificates,
+        certificates::{CHAIN_MAX, Certificates},
+        connection::Asker,
         tests::pki::{Authority, Identity, Wanted},
     },
     *,
 };
 
 async fn credential(ca: &ClientCa, chain: &[CertificateDer<'static>]) -> Credential {
-    let here = Origin::of(Ipv4Addr::LOCALHOST.into());
+    let here = Asker { from: Origin::of(Ipv4Addr::LOCALHOST.into()), is_known: true };
     Certificates::new(chain).credential(ca, here).await
 }
 
@@ -31,6 +32,12 @@ async fn a_certificate_of_the_authority_says_who_somebody_is() {
     let Identity { chain, .. } = authority.client("me");
     assert_eq!(user(credential(&ca, &chain).await), ("me".to_owned(), vec!["testers".to_owned()]));
     assert_eq!(credential(&ca, &[]).await, Credential::Absent);
+    for (more, expected) in [(CHAIN_MAX - 1, true), (CHAIN_MAX, false)] {
+        let others = (0..more).map(|_| Authority::new().client("other").chain.remove(0));
+        let long: Vec<_> = chain.iter().cloned().chain(others).collect();
+        let holds = matches!(credential(&ca, &long).await, Credential::Proven(_));
+        assert_eq!(holds, expected, "{more} more");
+    }
     let other = ClientCa::fixed(&Authority::new().pem);
     assert_eq!(credential(&other, &chain).await, Credential::Refused);
 }
@@ -56,6 +63,26 @@ async fn what_does_not_hold_for_a_client_is_refused() {
         assert_eq!(matches!(credential, Credential::Proven(_)), holds, "{years:?} {usages:?}");
         assert!(holds || credential == Credential::Refused);
     }
+}
+
+/// Its end is that of the client's own certificate.
+#[test]
+fn a_judgement_knows_when_the_certificate_ends() {
+    let (authority, of_nobody) = (Authority::new(), Authority::new());
+    let verifier = verifier(&authority.pem).unwrap();
+    let wanted = |years| Wanted {
+        names: &[(DnType::CommonName, "me")],
+        years,
+        usages: &[ExtendedKeyUsagePurpose::ClientAuth],
+    };
+    // 1 January of 2100 and of 2200.
+    for (year, seconds) in [(2100, 4_102_444_800), (2200, 7_258_118_400)] {
+        let chain = authority.sign(&wanted((2020, year))).chain;
+        let end = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        assert_eq!(judge(&*verifier, &chain).ends, Some(end));
+    }
+    let refused = judge(&*verifier, &of_nobody.sign(&wanted((2020, 2100))).chain);
+    assert_eq!((refused.credential, refused.ends), (Credential::Refused, None));
 }
 
 #[test]
