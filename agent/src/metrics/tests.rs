@@ -161,6 +161,13 @@ fn a_container_that_waits_for_its_next_run_has_ended() {
             assert_eq!(value(&text, &series), Some(f64::from(u8::from(word == expected))), "{word}");
         }
     }
+    let mut never_made = published(Phase::Pending, waiting());
+    Arc::make_mut(&mut never_made.status).containers[0].id = None;
+    let view = View::default();
+    view.publish(never_made);
+    let text = Metrics::new("n", view).unwrap().text();
+    let lines = text.lines().filter(|line| line.starts_with("kubelet_running_containers{"));
+    assert!(lines.clone().count() == 4 && lines.clone().all(|line| line.ends_with(" 0")), "{text}");
 }
 
 #[test]

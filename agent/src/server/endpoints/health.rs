@@ -16,9 +16,13 @@ const TURN_MAX: Duration = Duration::from_secs(300);
 
 /// Answers what was asked about the agent's health.
 pub(super) fn answer(served: &Served, check: HealthCheck, query: Option<&str>) -> Response {
-    let turn_max = TURN_MAX.max(served.host.config.node.sync_frequency * 2);
+    let turn_max = turn_max(served.host.config.node.sync_frequency);
     let checks = of(sync_loop(&served.turns, turn_max, clock::mono()));
     told(check, query.unwrap_or_default(), &checks, &served.host.metrics)
+}
+
+fn turn_max(sync_frequency: Duration) -> Duration {
+    TURN_MAX.max(sync_frequency * 2)
 }
 
 /// What is checked.
@@ -87,6 +91,14 @@ mod tests {
         ] {
             let (is, text) = said(check, query, failure);
             assert!(is == status && text.contains(part), "{check:?} {query}: {is} {text}");
+        }
+    }
+
+    #[test]
+    fn a_turn_may_take_five_minutes_or_twice_the_frequency() {
+        for (frequency, expected) in [(10, 300), (150, 300), (200, 400)] {
+            let [frequency, expected] = [frequency, expected].map(Duration::from_secs);
+            assert_eq!(turn_max(frequency), expected);
         }
     }
 

@@ -90,6 +90,20 @@ struct Running {
     container: ContainerId,
 }
 
+/// Counts an operation when this is dropped: one that nobody waits for to its end has failed.
+struct Counts<'a> {
+    metrics: &'a Metrics,
+    operation: &'static str,
+    began: Instant,
+    is_well: bool,
+}
+
+impl Drop for Counts<'_> {
+    fn drop(&mut self) {
+        self.metrics.runtime_operation(self.operation, self.is_well, self.began.elapsed());
+    }
+}
+
 impl Streaming {
     /// Sessions with the pods of a view, which find places beside whatever else lasts.
     #[must_use]
@@ -123,9 +137,9 @@ impl Streaming {
         operation: &'static str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let began = Instant::now();
+        let mut counts = Counts { metrics: &self.metrics, operation, began: Instant::now(), is_well: false };
         let ended = work.await;
-        self.metrics.runtime_operation(operation, ended.is_ok(), began.elapsed());
+        counts.is_well = ended.is_ok();
         ended
     }
 

@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) access: Vec<Value>,
     /// Has it answer nothing before there is a permit.
     pub(super) held_by: Option<Arc<Semaphore>>,
+    /// Does it say no more of a token that is nobody's.
+    pub(super) refuses_without_a_word: bool,
     /// What it answers with instead of an answer.
     pub(super) fails_with: Option<u16>,
 }
@@ -60,7 +62,7 @@ impl Api {
         answer["status"] = match path {
             "/apis/authentication.k8s.io/v1/tokenreviews" => {
                 state.tokens.push(spec.clone());
-                token(spec["token"].as_str().unwrap())
+                token(spec["token"].as_str().unwrap(), state.refuses_without_a_word)
             }
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                 state.access.push(spec.clone());
@@ -78,7 +80,7 @@ impl Api {
 }
 
 /// `good-<user>` is the token of a user.
-fn token(token: &str) -> Value {
+fn token(token: &str, is_silent: bool) -> Value {
     match token.strip_prefix("good-") {
         Some(user) => json!({
             "authenticated": true,
@@ -87,7 +89,7 @@ fn token(token: &str) -> Value {
             },
             "audiences": ["https://kubernetes.default.svc"],
         }),
-        None if token == "unknown" => json!({ "authenticated": false }),
+        None if is_silent || token == "unknown" => json!({ "authenticated": false }),
         None => json!({ "authenticated": false, "error": "invalid bearer token" }),
     }
 }

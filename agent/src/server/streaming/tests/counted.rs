@@ -45,8 +45,11 @@ async fn sessions_are_operations_that_dashboards_know() {
         let label = format!("operation_type=\"{operation}\"");
         has(&text, "kubelet_runtime_operations_total", &label, total);
         has(&text, "kubelet_runtime_operations_duration_seconds_count", &label, total);
+        let family = "kubelet_runtime_operations_errors_total";
         if errors > 0 {
-            has(&text, "kubelet_runtime_operations_errors_total", &label, errors);
+            has(&text, family, &label, errors);
+        } else {
+            assert!(!text.contains(&format!("{family}{{{label}}}")), "{operation} did not fail:\n{text}");
         }
     }
     for (subresource, count) in [("attach", 1), ("exec", 2), ("portforward", 1)] {
