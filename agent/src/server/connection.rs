@@ -24,6 +24,7 @@ use super::{
     h2_streams::Streams,
     hang_up::HangUp,
     heads::Waiting,
+    parts::Parts,
     requests::Requests,
     state::{End, State},
     tls::H2,
@@ -81,6 +82,7 @@ pub(super) struct Port<A> {
     pub(super) refusals: Refusals,
     pub(super) times: Times,
     pub(super) connections: Arc<Connections>,
+    pub(super) parts: Parts,
 }
 
 /// Who is at the other end.

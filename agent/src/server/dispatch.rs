@@ -63,12 +63,18 @@ pub(super) async fn answer<A: Answers>(port: &Port<A>, peer: &Peer, request: Req
 
 async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<Incoming>) -> Response {
     let route = route(request.method().as_str(), request.uri().path(), port.debugging);
-    if let Some(gate) = &port.gate
-        && let Err(refused) = let_in(gate, peer, &request, &route, port.asker(peer)).await
-    {
-        port.refusals.tell(peer, &request, refused.status());
-        return refused;
-    }
+    let asker = port.asker(peer);
+    let user = match &port.gate {
+        Some(gate) => let_in(gate, peer, &request, &route, asker).await,
+        None => Ok(asker.from.to_string()),
+    };
+    let user = match user {
+        Ok(user) => user,
+        Err(refused) => {
+            port.refusals.tell(peer, &request, refused.status());
+            return refused;
+        }
+    };
     let endpoint = match route.target {
         Ok(endpoint) => endpoint,
         Err(refusal) => return answer::refused(refusal),
@@ -77,7 +83,7 @@ async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<I
     if request.body().size_hint().lower() > BODY_MAX {
         return text(StatusCode::PAYLOAD_TOO_LARGE, "Request entity too large");
     }
-    request.extensions_mut().insert(peer.state.places());
+    request.extensions_mut().insert(port.parts.of(&user));
     // Nobody beyond here is to know it.
     request.headers_mut().remove(header::AUTHORIZATION);
     bearer_protocol::forget(request.headers_mut());
@@ -90,13 +96,14 @@ async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<I
     text(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
 }
 
+/// The user's name, of one who may.
 async fn let_in(
     gate: &Gate,
     peer: &Peer,
     request: &Request<Incoming>,
     route: &Route,
     asker: Asker,
-) -> Result<(), Response> {
+) -> Result<String, Response> {
     let Some(_waits) = peer.waiting.enter(request, peer.state.is_admitted()) else {
         return Err(text(
             StatusCode::TOO_MANY_REQUESTS,
@@ -108,7 +115,7 @@ async fn let_in(
     };
     for asked in questions(&user, route) {
         match gate.authorizer.verdict(&asked, asker).await {
-            Ok(Verdict::Allowed) => return Ok(()),
+            Ok(Verdict::Allowed) => return Ok(user.name.clone()),
             Ok(Verdict::Denied) => {}
             Err(error) => {
                 tracing::warn!(

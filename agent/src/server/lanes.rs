@@ -5,7 +5,14 @@ use std::sync::Arc;
 use http::{Extensions, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Response, answer::error, held::Kept, lasting::Lasting, log_places::LogPlaces};
+use super::{
+    Response,
+    answer::{error, refused},
+    held::Kept,
+    lasting::Lasting,
+    log_places::LogPlaces,
+    parts::OfUser,
+};
 use crate::{large::Stopping, logs::Watcher};
 
 /// Threads of one kind of request. A stream has one only while it reads a piece: who reads slowly, or not at all, holds none.
@@ -21,35 +28,10 @@ pub struct Lane(Arc<Semaphore>);
 /// Answers at once that are computed as a whole, until they were taken.
 pub(super) const WHOLE: usize = 16;
 
-/// Those of one connection: it may ask for many answers and take none of them, and others would wait.
-pub(super) const WHOLE_OF_CONNECTION: usize = 4;
-
-/// The places of one connection, which its requests have for whoever answers them. Clones share them.
-#[derive(Debug, Clone)]
-pub(super) struct OfConnection(Lane);
-
-impl Default for OfConnection {
-    fn default() -> Self {
-        Self(Lane::new(WHOLE_OF_CONNECTION))
-    }
-}
-
-impl OfConnection {
-    /// Those that a request has; others, where nobody has given it any.
-    pub(super) fn had_by(extensions: &Extensions) -> Self {
-        extensions.get().cloned().unwrap_or_default()
-    }
-
-    /// A place, for as long as it is held.
-    pub(super) async fn place(&self) -> Result<OwnedSemaphorePermit, Stopping> {
-        self.0.place().await
-    }
-}
-
-/// Places for answers to the requests of one connection: each has one of the connection's, and then one of all.
+/// Places for answers to the requests of one user: each has one of the user's, and then one of all.
 #[derive(Debug)]
 pub(super) struct Whole {
-    own: OfConnection,
+    own: OfUser,
     all: Lane,
 }
 
@@ -121,7 +103,7 @@ impl Lane {
 
     /// This one, as a request may use it.
     pub(super) fn of(&self, extensions: &Extensions) -> Whole {
-        Whole { own: OfConnection::had_by(extensions), all: self.clone() }
+        Whole { own: OfUser::had_by(extensions), all: self.clone() }
     }
 
     /// A place, for as long as it is held.
@@ -148,8 +130,13 @@ impl Whole {
         read: impl Future<Output = T>,
         make: impl FnOnce(T) -> Response + Send + 'static,
     ) -> Response {
+        let waits = match self.own.waits() {
+            Ok(waits) => waits,
+            Err(refusal) => return refused(refusal),
+        };
         let answer = async {
             let places = (self.own.place().await?, self.all.place().await?);
+            drop(waits);
             let read = read.await;
             let making = tokio::task::spawn_blocking(move || (make(read), places));
             making.await.map_err(|_cancelled| Stopping)
@@ -168,9 +155,16 @@ impl Whole {
 mod tests {
     use std::{sync::mpsc, time::Duration};
 
+    use futures::poll;
     use tokio::time::timeout;
 
-    use super::{super::answer::text, *};
+    use super::{
+        super::{
+            answer::text,
+            parts::{OF_USER, Parts, WAITING_OF_USER},
+        },
+        *,
+    };
 
     #[tokio::test]
     async fn work_that_does_not_come_back_takes_its_lane_and_no_other() {
@@ -203,23 +197,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_takes_none_of_its_answers_keeps_no_other_waiting() {
-        let lane = Lane::new(WHOLE);
-        let [own, other] = [(); 2].map(|()| {
+    async fn a_user_who_takes_no_answer_keeps_no_other_waiting() {
+        let (lane, parts) = (Lane::new(WHOLE), Parts::default());
+        let [own, other] = ["own", "other"].map(|name| {
             let mut extensions = Extensions::new();
-            extensions.insert(OfConnection::default());
+            extensions.insert(parts.of(name));
             lane.of(&extensions)
         });
         let make = || text(StatusCode::OK, "made");
         let mut held = Vec::new();
-        for _ in 0..WHOLE_OF_CONNECTION {
+        for _ in 0..OF_USER {
             held.push(own.answer(make).await);
         }
-        let mut waiting: Vec<_> = (0..WHOLE).map(|_| Box::pin(own.answer(make))).collect();
+        let mut waiting: Vec<_> = (0..WAITING_OF_USER).map(|_| Box::pin(own.answer(make))).collect();
         for asked in &mut waiting {
-            timeout(Duration::from_millis(1), asked).await.unwrap_err();
+            assert!(poll!(asked).is_pending());
         }
-        assert_eq!(lane.free(), WHOLE - WHOLE_OF_CONNECTION, "who waits has none of the others' places");
+        assert_eq!(own.answer(make).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(lane.free(), WHOLE - OF_USER, "who waits has none of the others' places");
         assert_eq!(other.answer(make).await.status(), StatusCode::OK);
         held.pop();
         assert_eq!(waiting.remove(0).await.status(), StatusCode::OK);

@@ -24,6 +24,7 @@ mod lanes;
 mod lasting;
 mod listen;
 mod log_places;
+mod parts;
 mod requests;
 mod review;
 mod shares;

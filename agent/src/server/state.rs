@@ -10,7 +10,7 @@ use std::{
 
 use berth_core::time::Mono;
 
-use super::{connection::Times, held::Taking, lanes::OfConnection};
+use super::{connection::Times, held::Taking};
 use crate::clock;
 
 /// What is known of one.
@@ -22,8 +22,6 @@ pub(super) struct State {
     answers: AtomicUsize,
     /// Answers that are being taken.
     takings: Mutex<Vec<Weak<Taking>>>,
-    /// Its part of places that it shares with others.
-    places: OfConnection,
 }
 
 /// An answer is under way until this is dropped.
@@ -47,7 +45,6 @@ impl State {
             is_admitted: AtomicBool::new(false),
             answers: AtomicUsize::new(0),
             takings: Mutex::default(),
-            places: OfConnection::default(),
         }
     }
 
@@ -80,11 +77,6 @@ impl State {
         self.asked.fetch_add(1, Relaxed);
         self.answers.fetch_add(1, Relaxed);
         Busy(Some(Arc::clone(self)))
-    }
-
-    /// Its part of places that it shares with others.
-    pub(super) fn places(&self) -> OfConnection {
-        self.places.clone()
     }
 
     /// An answer is to be taken.

@@ -18,6 +18,7 @@ use super::{
     connections::Connections,
     dispatch::{Answers, Gate, Refusals},
     endpoints, listen,
+    parts::Parts,
     review::Reviewer,
     tls::{self, Presenting},
 };
@@ -138,6 +139,7 @@ pub(super) fn main_port<A>(answers: A, gate: Gate, debugging: Debugging, request
         refusals: Refusals::default(),
         times: TIMES,
         connections: Connections::new(Places::SERVER),
+        parts: Parts::default(),
     })
 }
 
@@ -152,6 +154,7 @@ pub(super) fn read_only_port<A>(answers: A, requests: Requests) -> Arc<Port<A>> 
         refusals: Refusals::default(),
         times: TIMES,
         connections: Connections::new(Places::READ_ONLY),
+        parts: Parts::default(),
     })
 }
 

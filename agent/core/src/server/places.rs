@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{IpAddr, Ipv6Addr},
 };
 
@@ -10,6 +11,12 @@ use crate::time::Mono;
 /// Who a connection comes from, as far as places are concerned: an address, or of IPv6 the network that one machine may have to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin(IpAddr);
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl Origin {
     /// That of an address.

@@ -4,14 +4,21 @@ use std::{io::Write as _, sync::Arc};
 
 use berth_core::server::takes_gzip;
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use hyper::body::Incoming;
 
-use super::super::{
-    Response, Served,
-    answer::{of, text},
-    lanes::Whole,
+use super::{
+    super::{
+        Response, Served,
+        answer::{of, text},
+        lanes::Whole,
+    },
+    places,
 };
-use crate::stats::{Part, Reading};
+use crate::{
+    metrics::Metrics,
+    stats::{Part, Reading},
+};
 
 /// The text format of Prometheus.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -27,9 +34,22 @@ pub(super) enum Own {
     Health,
 }
 
+/// How a text is asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    encoding: Encoding,
+    places: Whole,
+}
+
+impl Asked {
+    pub(super) fn of(served: &Served, request: Request<Incoming>) -> Self {
+        Self { encoding: Encoding::of(request.headers()), places: places(served, request) }
+    }
+}
+
 /// The text of what the agent counts itself.
-pub(super) async fn own(served: &Arc<Served>, own: Own, headers: &HeaderMap, whole: &Whole) -> Response {
-    let (encoding, served_there) = (Encoding::of(headers), Arc::clone(served));
+pub(super) async fn own(served: &Arc<Served>, own: Own, asked: Asked) -> Response {
+    let (Asked { encoding, places }, served_there) = (asked, Arc::clone(served));
     let make = move || {
         let metrics = &served_there.host.metrics;
         encoding.answer(match own {
@@ -38,34 +58,20 @@ pub(super) async fn own(served: &Arc<Served>, own: Own, headers: &HeaderMap, who
             Own::Health => metrics.health_text(),
         })
     };
-    whole.answer(make).await
+    places.answer(make).await
 }
 
-/// The text of health checks. `DELETE` has it begin anew. Source: `SLIMetricsWithReset` of `k8s.io/component-base/metrics/prometheus/slis`.
-pub(super) async fn health(
-    served: &Arc<Served>,
-    method: &Method,
-    headers: &HeaderMap,
-    whole: &Whole,
-) -> Response {
-    if method == Method::DELETE {
-        served.host.metrics.reset_health();
-        return text(StatusCode::OK, "metrics reset\n");
-    }
-    own(served, Own::Health, headers, whole).await
+/// Has what was counted of health checks begin anew. Source: `SLIMetricsWithReset` of `k8s.io/component-base/metrics/prometheus/slis`.
+pub(super) fn reset(metrics: &Metrics) -> Response {
+    metrics.reset_health();
+    text(StatusCode::OK, "metrics reset\n")
 }
 
 /// The text of what is read when it is asked for.
-pub(super) async fn read(
-    served: &Served,
-    part: Part,
-    text: fn(Reading) -> String,
-    headers: &HeaderMap,
-    whole: &Whole,
-) -> Response {
-    let encoding = Encoding::of(headers);
+pub(super) async fn read(served: &Served, part: Part, text: fn(Reading) -> String, asked: Asked) -> Response {
+    let Asked { encoding, places } = asked;
     let make = move |read| encoding.answer(text(read));
-    whole.answer_after(served.stats.read(part), make).await
+    places.answer_after(served.stats.read(part), make).await
 }
 
 /// How a text is written.
@@ -100,11 +106,23 @@ impl Encoding {
 mod tests {
     use std::io::Read as _;
 
+    use berth_core::server::Check;
     use flate2::read::GzDecoder;
     use futures::FutureExt as _;
     use http_body_util::BodyExt as _;
 
     use super::*;
+
+    #[test]
+    fn what_was_counted_of_checks_begins_anew_where_that_is_asked_for() {
+        let metrics = Metrics::new("n", crate::view::View::default()).unwrap();
+        metrics.checked(&[Check { name: "ping", failure: None }]);
+        assert!(metrics.health_text().contains("kubernetes_healthcheck"));
+        let told = reset(&metrics);
+        let body = told.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
+        assert_eq!(body, "metrics reset\n");
+        assert!(!metrics.health_text().contains("kubernetes_healthcheck"));
+    }
 
     #[test]
     fn a_text_is_packed_for_those_who_take_it() {

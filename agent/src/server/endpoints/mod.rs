@@ -10,14 +10,19 @@ mod summary;
 use std::sync::Arc;
 
 use berth_core::server::Endpoint;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 
-use self::{container_logs::ContainerLogs, metrics::Own, node_logs::NodeLogs};
+use self::{
+    container_logs::ContainerLogs,
+    metrics::{Asked, Own},
+    node_logs::NodeLogs,
+};
 use super::{
     Response, Served,
     answer::{error, json, of},
+    lanes::Whole,
     streaming::{attach, exec, port_forward, run},
 };
 use crate::{
@@ -30,29 +35,13 @@ const NODE_LOGS: &str = "/var/log";
 
 /// Answers a request that is allowed.
 pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Request<Incoming>) -> Response {
-    let whole = served.lanes.whole.of(request.extensions());
     match endpoint {
         Endpoint::Exec(path) => exec(&served.streaming, &path, request),
         Endpoint::Attach(path) => attach(&served.streaming, &path, request),
         Endpoint::Run(path) => run(&served.streaming, &path, request).await,
         Endpoint::PortForward(path) => port_forward(&served.streaming, &path, request),
         Endpoint::Health(check) => health::answer(served, check, request.uri().query()),
-        Endpoint::Pods => pods::wanted(served.view.clone(), &whole).await,
-        Endpoint::RunningPods => pods::running(served.view.clone(), &whole).await,
         Endpoint::Configz => of(StatusCode::OK, "application/json", served.configz.as_bytes().to_vec()),
-        Endpoint::Metrics => metrics::own(served, Own::Agent, request.headers(), &whole).await,
-        Endpoint::MetricsOfProbes => metrics::own(served, Own::Probes, request.headers(), &whole).await,
-        Endpoint::MetricsOfHealth => {
-            metrics::health(served, request.method(), request.headers(), &whole).await
-        }
-        Endpoint::MetricsOfCgroups => {
-            let text = Reading::cgroup_metrics;
-            metrics::read(served, Part::Everything, text, request.headers(), &whole).await
-        }
-        Endpoint::MetricsOfResources => {
-            let text = Reading::resource_metrics;
-            metrics::read(served, Part::ProcessorsAndMemory, text, request.headers(), &whole).await
-        }
         Endpoint::ContainerLogs(path) => {
             served.container_logs().answer(&path, request.uri().query(), Timestamp::now())
         }
@@ -60,8 +49,34 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
             let (parts, _nothing) = request.into_parts();
             served.node_logs().answer(&path, &parts).await
         }
-        Endpoint::Summary => summary::answer(served, request.uri().query().unwrap_or_default(), &whole).await,
+        Endpoint::Pods => pods::wanted(served.view.clone(), &places(served, request)).await,
+        Endpoint::RunningPods => pods::running(served.view.clone(), &places(served, request)).await,
+        Endpoint::Metrics => metrics::own(served, Own::Agent, Asked::of(served, request)).await,
+        Endpoint::MetricsOfProbes => metrics::own(served, Own::Probes, Asked::of(served, request)).await,
+        Endpoint::MetricsOfHealth if request.method() == Method::DELETE => {
+            metrics::reset(&served.host.metrics)
+        }
+        Endpoint::MetricsOfHealth => metrics::own(served, Own::Health, Asked::of(served, request)).await,
+        Endpoint::MetricsOfCgroups => {
+            let asked = Asked::of(served, request);
+            metrics::read(served, Part::Everything, Reading::cgroup_metrics, asked).await
+        }
+        Endpoint::MetricsOfResources => {
+            let asked = Asked::of(served, request);
+            metrics::read(served, Part::ProcessorsAndMemory, Reading::resource_metrics, asked).await
+        }
+        Endpoint::Summary => {
+            let part = summary::part(request.uri().query().unwrap_or_default());
+            summary::answer(served, part, &places(served, request)).await
+        }
     }
+}
+
+/// The places of an answer that may have to wait for them. Nothing else of its request is kept meanwhile.
+fn places(served: &Served, request: Request<Incoming>) -> Whole {
+    let places = served.lanes.whole.of(request.extensions());
+    drop(request);
+    places
 }
 
 impl Served {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Everything, or with `only_cpu_and_memory=true` processors, memory and swap alone. Nothing is read of what a POST sends along.
-pub(super) async fn answer(served: &Served, query: &str, whole: &Whole) -> Response {
+pub(super) async fn answer(served: &Served, part: Part, whole: &Whole) -> Response {
     let make = |read: Reading| match read.summary() {
         Ok(summary) => json(&summary),
         Err(failure) => {
@@ -18,8 +18,12 @@ pub(super) async fn answer(served: &Served, query: &str, whole: &Whole) -> Respo
             error(StatusCode::INTERNAL_SERVER_ERROR, &format!("Internal Error: {text}"))
         }
     };
-    let part = if is_short(query) { Part::ProcessorsAndMemory } else { Part::Everything };
     whole.answer_after(served.stats.read(part), make).await
+}
+
+/// What a query asks for.
+pub(super) fn part(query: &str) -> Part {
+    if is_short(query) { Part::ProcessorsAndMemory } else { Part::Everything }
 }
 
 /// Whether the query asks for it, once and in these words.

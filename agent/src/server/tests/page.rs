@@ -4,13 +4,16 @@ use berth_core::server::{PATH_MAX, Places};
 
 use super::super::{
     authenticate, authorize,
+    certificates::CHAIN_MAX,
+    client_ca::JUDGES,
     connection::{HEAD_MAX, HEAD_MAX_H2, STREAMS_MAX, TIMES},
     dispatch::BODY_MAX,
     endpoints::node_logs::{opened::NAMES_MAX, services::JOURNAL_LIMIT},
-    heads,
-    lanes::{JOURNALS, THREADS, WHOLE, WHOLE_OF_CONNECTION},
+    heads, held,
+    lanes::{JOURNALS, THREADS, WHOLE},
     lasting,
     log_places::{FOLLOWED, NOT_FOLLOWED},
+    parts::{OF_USER, WAITING_OF_USER},
     review::{ALL_WITHIN, OF_KNOWN, OF_STRANGERS, RATE},
     streaming::{
         idle::GONE_AFTER,
@@ -40,6 +43,7 @@ fn of_connections() -> [(&'static str, String); 6] {
     let [handshake, first, idle, taken] =
         [TIMES.handshake, TIMES.first, TIMES.idle, TIMES.taken].map(|time| time.as_secs());
     let hours = TIMES.streamed.as_secs() / 3600;
+    let rate = held::BYTES_PER_SECOND >> 10;
     let (head, heads, path) = (HEAD_MAX >> 20, heads::ALL_BYTES >> 20, PATH_MAX >> 10);
     let (head_h2, body) = (HEAD_MAX_H2 >> 10, BODY_MAX >> 10);
     [
@@ -67,14 +71,14 @@ fn of_connections() -> [(&'static str, String); 6] {
         (
             "An answer that nobody takes",
             format!(
-                "{taken} s for a piece of one in memory; {hours} h (the kubelet's) for one that is made as it is taken, such as a \
-                 log"
+                "{taken} s for a piece of one in memory, and as long for all of it beyond {rate} KiB a second; {hours} h (the kubelet's) \
+                 for one that is made as it is taken, such as a log"
             ),
         ),
     ]
 }
 
-fn of_endpoints() -> [(&'static str, String); 12] {
+fn of_endpoints() -> [(&'static str, String); 13] {
     let (journal, all) = (JOURNAL_LIMIT.as_secs(), ALL_WITHIN.as_secs());
     let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
     let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
@@ -86,7 +90,7 @@ fn of_endpoints() -> [(&'static str, String); 12] {
         (
             "Lists, statistics and metrics",
             format!(
-                "{WHOLE} at once, {WHOLE_OF_CONNECTION} of them of a connection, each until it was taken"
+                "{WHOLE} at once, {OF_USER} of them of a user, each until it was taken; {WAITING_OF_USER} of a user wait"
             ),
         ),
         (
@@ -121,6 +125,13 @@ fn of_endpoints() -> [(&'static str, String); 12] {
             ),
         ),
         ("Output of `/run`", format!("{output} MiB of each stream (containerd's)")),
+        (
+            "Client certificates",
+            format!(
+                "{CHAIN_MAX} of a connection; {JUDGES} looked at at once of the node itself and those with a connection that was let in, and \
+                 as many of others, one of an address"
+            ),
+        ),
         (
             "Questions to the API server about who asks, and as many about what they may",
             format!(

@@ -28,9 +28,8 @@ use super::{
         connections::Connections,
         dispatch::{Answers, Gate},
         hang_up::HangUp,
-        heads,
-        lanes::OfConnection,
-        listen,
+        heads, listen,
+        parts::OfUser,
         review::Reviewer,
         thread, tls,
     },
@@ -218,7 +217,7 @@ impl Drop for Endless {
 impl Answers for Echo {
     async fn answer(&self, endpoint: Endpoint, mut request: Request<Incoming>) -> Response {
         assert!(!request.headers().contains_key(header::AUTHORIZATION), "nobody is to know it");
-        assert!(request.extensions().get::<OfConnection>().is_some(), "places are shared by connections");
+        assert!(request.extensions().get::<OfUser>().is_some(), "users have a part of places");
         let protocols = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
         let mut protocols =
             protocols.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));

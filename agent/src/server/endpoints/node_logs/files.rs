@@ -21,7 +21,8 @@ use crate::{
         Response,
         answer::{empty, error, of, streamed},
         held::Kept,
-        lanes::{Lane, OfConnection},
+        lanes::Lane,
+        parts::OfUser,
     },
 };
 
@@ -40,7 +41,7 @@ pub(super) struct Asked {
     query: Option<String>,
     range: Option<String>,
     if_modified_since: Option<Timestamp>,
-    places: OfConnection,
+    places: OfUser,
 }
 
 impl Asked {
@@ -58,7 +59,7 @@ impl Asked {
             ends_in_slash: path.is_empty() || path.ends_with('/') || parts.uri.path().ends_with('/'),
             query: parts.uri.query().map(str::to_owned),
             range,
-            places: OfConnection::had_by(&parts.extensions),
+            places: OfUser::had_by(&parts.extensions),
             if_modified_since: since
                 .and_then(|text| rfc2822::DateTimeParser::new().parse_timestamp(text.as_str()).ok()),
         }
