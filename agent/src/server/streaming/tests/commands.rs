@@ -309,11 +309,11 @@ async fn a_thousand_clients_that_go_leave_nothing(world: World) {
     timeout(LONG, talk).await.unwrap();
 }
 
-fn for_spdy(version: &'static str) -> Vec<(&'static str, &'static str)> {
+pub(super) fn for_spdy(version: &'static str) -> Vec<(&'static str, &'static str)> {
     vec![UPGRADE, SPDY, ("x-stream-protocol-version", version)]
 }
 
-fn for_websocket(protocol: &'static str) -> Vec<(&'static str, &'static str)> {
+pub(super) fn for_websocket(protocol: &'static str) -> Vec<(&'static str, &'static str)> {
     vec![
         UPGRADE,
         ("upgrade", "websocket"),
@@ -415,7 +415,7 @@ async fn what_a_command_has_written_is_the_answer(world: World) {
 }
 
 /// Whether a session has left its place.
-fn has_all_places(world: &World) -> bool {
+pub(super) fn has_all_places(world: &World) -> bool {
     let pod = world.streaming.view.pods().remove(0);
     let places: Vec<_> = (0..POD_MAX).map(|_| world.streaming.place(&pod)).collect();
     places.iter().all(Result::is_ok)

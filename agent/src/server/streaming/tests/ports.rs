@@ -5,7 +5,7 @@ use futures::{SinkExt as _, StreamExt as _};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, duplex, split},
     net::TcpListener,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_tungstenite::{
     WebSocketStream,
@@ -13,16 +13,19 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    client::{Frame, Spdy, WebSocket, spdy},
+    client::{Frame, Spdy, WebSocket, ask, spdy},
+    commands::{for_spdy, for_websocket, has_all_places},
     world::{LONG, World},
 };
 use crate::{
     pod_port::{self, tests::nobodys_port},
-    server::streaming::{forward::Target, port_channels::over_channels, sockets::Sockets},
+    server::streaming::{forward::Target, places::POD_MAX, port_channels::over_channels, sockets::Sockets},
 };
 
 const TARGET: &str = "/portForward/shop/web";
 const VERSION: &str = "portforward.k8s.io";
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+const V4: &str = "v4.channel.k8s.io";
 
 async fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -142,7 +145,7 @@ async fn a_tunnel_carries_spdy_within_messages() {
     let world = World::start().await;
     let (listener, port) = listen().await;
     let talk = async {
-        let mut socket = WebSocket::open(world.address, TARGET, "SPDY/3.1+portforward.k8s.io").await;
+        let mut socket = WebSocket::open(world.address, TARGET, TUNNEL).await;
         let (near, far) = duplex(1 << 16);
         let (mut reader, mut writer) = split(far);
         let passing = async {
@@ -177,7 +180,7 @@ async fn channels_of_ports_begin_with_their_port() {
     let (_held, gone_port) = nobodys_port();
     let talk = async {
         let target = format!("{TARGET}?port={port},{gone_port}");
-        let mut client = WebSocket::open(world.address, &target, "v4.channel.k8s.io").await;
+        let mut client = WebSocket::open(world.address, &target, V4).await;
         client.send(b"\0ping").await;
         let server = async {
             let (mut socket, _) = listener.accept().await.unwrap();
@@ -194,6 +197,60 @@ async fn channels_of_ports_begin_with_their_port() {
         assert!(String::from_utf8_lossy(failure).contains("connection refused"));
     };
     timeout(LONG, talk).await.unwrap();
+}
+
+/// A request to forward a port: its method, target and headers.
+type Asked = (&'static str, String, Vec<(&'static str, &'static str)>);
+
+/// One by SPDY, one by a tunnel and one by channels.
+fn by_each_protocol(port: &str) -> [Asked; 3] {
+    [
+        ("POST", TARGET.to_owned(), for_spdy(VERSION)),
+        ("GET", TARGET.to_owned(), for_websocket(TUNNEL)),
+        ("GET", format!("{TARGET}?port={port}"), for_websocket(V4)),
+    ]
+}
+
+#[tokio::test]
+async fn no_port_is_forwarded_of_a_pod_that_has_all_its_sessions() {
+    let world = World::start().await;
+    let (_listener, port) = listen().await;
+    let talk = async {
+        for (method, target, headers) in by_each_protocol(&port) {
+            let pod = world.streaming.view.pods().remove(0);
+            let held: Vec<_> = (0..POD_MAX).map(|_| world.streaming.place(&pod).unwrap()).collect();
+            let answer = ask(world.address, method, &target, &headers).await;
+            assert_eq!(answer.status, 429, "{headers:?}");
+            assert!(answer.head.contains("retry-after: 10\r\n"), "{}", answer.head);
+            assert!(answer.text().await.starts_with("the pod has 208 streaming sessions"));
+            drop(held);
+            let answer = ask(world.address, method, &target, &headers).await;
+            assert_eq!(answer.status, 101, "{headers:?}");
+            drop(answer);
+            while !has_all_places(&world) {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn forwarded_ports_on_which_nothing_happens_end() {
+    let world = World::start().await;
+    let (_listener, port) = listen().await;
+    for (method, target, headers) in by_each_protocol(&port) {
+        let begun = Instant::now();
+        let mut answer = ask(world.address, method, &target, &headers).await;
+        assert_eq!(answer.status, 101, "{headers:?}");
+        assert!(!has_all_places(&world), "{headers:?}");
+        let mut rest = Vec::new();
+        let ended = timeout(10 * LONG, answer.stream.read_to_end(&mut rest)).await;
+        // Closed or reset: it has ended.
+        drop(ended.unwrap_or_else(|_| panic!("{headers:?} does not end")));
+        assert!(begun.elapsed() >= LONG, "{headers:?}: {:?}", begun.elapsed());
+        assert!(has_all_places(&world), "{headers:?}");
+    }
 }
 
 #[tokio::test]
