@@ -69,6 +69,16 @@ pub(super) async fn connect(
     identity: Option<&Identity>,
     speaks: Speaks,
 ) -> std::io::Result<Stream> {
+    connect_over(TcpStream::connect(address).await?, believed, identity, speaks).await
+}
+
+/// As [`connect`], over a connection that is there.
+pub(super) async fn connect_over(
+    stream: TcpStream,
+    believed: &Authority,
+    identity: Option<&Identity>,
+    speaks: Speaks,
+) -> std::io::Result<Stream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(believed.pem.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(speaks.provider));
@@ -85,7 +95,6 @@ pub(super) async fn connect(
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = speaks.alpn.iter().map(|name| name.to_vec()).collect();
-    let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").unwrap();
     timeout(LONG, TlsConnector::from(Arc::new(config)).connect(name, stream)).await.expect("a handshake")
 }

@@ -1,15 +1,23 @@
 //! What those may have the server do who were not let in.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
 };
 
-use futures::{future::join_all, poll};
+use futures::{
+    StreamExt as _,
+    future::{LocalBoxFuture, join_all},
+    poll,
+    stream::FuturesUnordered,
+};
 use http_body_util::Empty;
 use hyper::{body::Bytes, client::conn::http2::SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 use tokio_rustls::rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -18,8 +26,11 @@ use tokio_rustls::rustls::{
 };
 
 use super::{
-    super::client_ca::{ClientCa, Verifier},
-    client::{H2_ALONE, LONG, Speaks, connect},
+    super::{
+        client_ca::{ClientCa, Verifier},
+        review::OF_STRANGERS,
+    },
+    client::{H2_ALONE, LONG, Speaks, connect_over},
     pki::{Authority, Identity},
     world::{Decides, Settings, World},
 };
@@ -68,8 +79,16 @@ impl ClientCertVerifier for Counting {
 
 /// A connection of HTTP/2.
 async fn http2(world: &World, identity: Option<&Identity>) -> SendRequest<Empty<Bytes>> {
+    http2_over(TcpStream::connect(world.address).await.unwrap(), world, identity).await
+}
+
+async fn http2_over(
+    stream: TcpStream,
+    world: &World,
+    identity: Option<&Identity>,
+) -> SendRequest<Empty<Bytes>> {
     let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
-    let stream = connect(world.address, &world.of_server, identity, speaks).await.unwrap();
+    let stream = connect_over(stream, &world.of_server, identity, speaks).await.unwrap();
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
@@ -82,6 +101,17 @@ async fn status(mut sender: SendRequest<Empty<Bytes>>, token: String) -> u16 {
         http::Request::get("https://localhost/pods").header("authorization", format!("Bearer {token}"));
     let answer = sender.send_request(request.body(Empty::new()).unwrap());
     timeout(LONG, answer).await.unwrap().unwrap().status().as_u16()
+}
+
+/// Waits until the API server is asked about a token, by a request whose answer does not come before.
+async fn is_asked<F: Future<Output = u16>>(world: &World, token: &str, mut answer: Pin<&mut F>) {
+    let asking = async {
+        while !world.api.state().tokens.iter().any(|spec| spec["token"] == token) {
+            assert!(poll!(answer.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, asking).await.expect("a question");
 }
 
 #[tokio::test]
@@ -112,13 +142,7 @@ async fn requests_that_wait_to_be_let_in_have_only_so_much_room() {
     let mut waiting = Vec::new();
     for number in 0..3_usize {
         let mut answer = Box::pin(status(sender.clone(), long(number)));
-        let is_asked = async {
-            while world.api.state().tokens.len() <= number {
-                assert!(poll!(answer.as_mut()).is_pending());
-                tokio::task::yield_now().await;
-            }
-        };
-        timeout(LONG, is_asked).await.expect("a question");
+        is_asked(&world, &long(number), answer.as_mut()).await;
         waiting.push(answer);
     }
     assert_eq!(status(sender.clone(), long(3)).await, 429);
@@ -126,4 +150,39 @@ async fn requests_that_wait_to_be_let_in_have_only_so_much_room() {
     hold.add_permits(5);
     assert_eq!(join_all(waiting).await, [401; 3]);
     assert_eq!(status(sender, long(3)).await, 401, "there is room again");
+}
+
+#[tokio::test]
+async fn an_origin_that_is_not_known_has_so_many_questions_and_takes_none_of_others() {
+    let world = World::start(Settings { decides: Decides::AlwaysAllow, ..Settings::default() }).await;
+    let admin = world.authority.client("admin");
+    let hold = Arc::new(Semaphore::new(0));
+    world.api.state().held_by = Some(Arc::clone(&hold));
+    // That somebody from here was let in makes nobody elsewhere known.
+    let here = http2(&world, Some(&admin)).await;
+    assert_eq!(status(here.clone(), String::new()).await, 200);
+    let elsewhere = http2_over(world.elsewhere().await, &world, None).await;
+    let ask = |token: usize| -> LocalBoxFuture<'_, (usize, u16)> {
+        let answer = status(elsewhere.clone(), format!("good-{token}"));
+        Box::pin(async move { (token, answer.await) })
+    };
+    let mut asked: FuturesUnordered<_> = (0..=OF_STRANGERS.each).map(ask).collect();
+    let (refused, code) = asked.next().await.unwrap();
+    assert_eq!(code, 401);
+    assert!(poll!(asked.next()).is_pending(), "one is refused and no other");
+
+    let mut known = Box::pin(status(http2(&world, None).await, "good-here".to_owned()));
+    is_asked(&world, "good-here", known.as_mut()).await;
+
+    let admitted = http2_over(world.elsewhere().await, &world, Some(&admin)).await;
+    assert_eq!(status(admitted.clone(), String::new()).await, 200);
+    let mut again = Box::pin(status(elsewhere.clone(), "good-again".to_owned()));
+    is_asked(&world, "good-again", again.as_mut()).await;
+
+    hold.add_permits(asked.len() + 2);
+    assert_eq!((known.await, again.await), (200, 200));
+    let codes: Vec<u16> = asked.map(|(_, code)| code).collect().await;
+    assert_eq!(codes, [200; OF_STRANGERS.each]);
+    let refused = format!("good-{refused}");
+    assert!(!world.api.state().tokens.iter().any(|spec| spec["token"] == refused), "nobody was asked");
 }

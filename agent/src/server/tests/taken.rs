@@ -9,13 +9,13 @@ use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpSocket, TcpStream},
+    net::TcpStream,
     time::timeout,
 };
 
 use super::{
     client::{H2_ALONE, LONG, Speaks, connect, request},
-    world::{AS_IF_ELSEWHERE, Settings, World},
+    world::{Settings, World},
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -38,19 +38,14 @@ async fn two_hundred_at_once_are_let_in_beside_a_flood() {
     crate::limits::raise_open_files().unwrap();
     let world = World::start(Settings::default()).await;
     let admin = world.authority.client("admin");
-    let from_elsewhere = || async {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind((AS_IF_ELSEWHERE, 0).into()).unwrap();
-        socket.connect(world.address).await.unwrap()
-    };
     let mut flood: Vec<TcpStream> = Vec::new();
     for _ in 0..Places::SERVER.not_admitted {
-        flood.push(from_elsewhere().await);
+        flood.push(world.elsewhere().await);
     }
     let asked = join_all((0..200).map(|_| world.status(Some(&admin), "/pods")));
     let more = async {
         for _ in 0..50 {
-            flood.push(from_elsewhere().await);
+            flood.push(world.elsewhere().await);
         }
     };
     let (statuses, ()) = tokio::join!(asked, more);

@@ -11,7 +11,13 @@ use futures::{StreamExt as _, stream};
 use http::{HeaderValue, Request, StatusCode, header};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, runtime::Handle, sync::watch, time::timeout};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpSocket, TcpStream},
+    runtime::Handle,
+    sync::watch,
+    time::timeout,
+};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{crypto::ring, sign::CertifiedKey},
@@ -43,7 +49,7 @@ use crate::config::{TlsSettings, TlsVersion};
 const NEVER: Duration = Duration::from_secs(3600);
 
 /// Who connects from here comes from [`ELSEWHERE`], as far as the server knows: what is of loopback is the node's own.
-pub(super) const AS_IF_ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const AS_IF_ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// An address of nobody (RFC 5737).
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -156,6 +162,13 @@ impl World {
 
     pub(super) async fn connect(&self, identity: Option<&Identity>) -> Stream {
         connect(self.address, &self.of_server, identity, Speaks::default()).await.unwrap()
+    }
+
+    /// A connection that comes from elsewhere, as far as the server knows.
+    pub(super) async fn elsewhere(&self) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((AS_IF_ELSEWHERE, 0).into()).unwrap();
+        socket.connect(self.address).await.unwrap()
     }
 
     /// Asks on a connection of its own.
