@@ -89,7 +89,7 @@ impl Parts {
             configz,
             requests,
             stats: stats.clone(),
-            streaming: Streaming::of(&host, &view, &lanes.lasting),
+            streaming: Streaming::of(&host, &view, &lanes),
             lanes,
         };
         tasks.spawn(cancelled_with(cancel.clone(), stats.walk()));

@@ -12,6 +12,7 @@ use super::{
     lasting::Lasting,
     log_places::LogPlaces,
     parts::OfUser,
+    streaming::places::Places,
 };
 use crate::{large::Stopping, logs::Watcher};
 
@@ -46,9 +47,9 @@ pub struct Lanes {
     pub journals: Lane,
     /// For lists, statistics and texts of metrics.
     pub whole: Lane,
-    /// For all that holds connections for long.
-    pub lasting: Lasting,
-    /// For logs, until they were taken.
+    /// For sessions with pods.
+    pub(super) sessions: Places,
+    /// For logs, until they were taken. All that holds connections for long is bounded together: these and sessions.
     pub logs: LogPlaces,
     /// Tells followers what has changed.
     pub watcher: Watcher,
@@ -62,8 +63,8 @@ impl Default for Lanes {
             node: Lane::new(THREADS),
             journals: Lane::new(JOURNALS),
             whole: Lane::new(WHOLE),
+            sessions: Places::beside(&lasting),
             logs: LogPlaces::beside(&lasting),
-            lasting,
             watcher: Watcher::default(),
         }
     }

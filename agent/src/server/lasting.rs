@@ -12,7 +12,7 @@ pub(super) const NAMESPACE_MAX: usize = Places::LASTING_OF_NAMESPACE;
 
 /// Places for them, by the namespace that they are of. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Lasting(Shares<String>);
+pub(super) struct Lasting(Shares<String>);
 
 /// A place, until it is dropped.
 pub(super) type Lasts = Share<String>;

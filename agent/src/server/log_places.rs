@@ -98,7 +98,65 @@ impl LogPlaces {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{
+            lanes::Lanes,
+            lasting,
+            streaming::places::{self, POD_MAX},
+        },
+        *,
+    };
+
+    fn pod(namespace: &str, pod: usize) -> (PodName, PodUid) {
+        let (namespace, pod) = (namespace.to_owned(), pod.to_string());
+        (PodName { namespace, name: pod.clone() }, PodUid::new(pod))
+    }
+
+    #[test]
+    fn sessions_and_logs_have_places_beside_each_other() {
+        const OF_NAMESPACE: &str = "the namespace has 224 sessions and logs";
+        let lanes = Lanes::default();
+        let session = |namespace: &str, number: usize| {
+            let (name, uid) = pod(namespace, number);
+            lanes.sessions.take(&name, &uid)
+        };
+        let log = |namespace: &str, number: usize, is_followed: bool| {
+            let (name, uid) = pod(namespace, number);
+            lanes.logs.of_container((&name, &uid), &ContainerName::new("c"), is_followed)
+        };
+        let all_but_one = 0..lasting::NAMESPACE_MAX - 1;
+        let mut sessions: Vec<_> =
+            all_but_one.map(|number| session("a", number / POD_MAX).unwrap()).collect();
+        for is_followed in [true, false] {
+            let held = log("a", 1, is_followed).unwrap();
+            let refusal = session("a", 1).unwrap_err();
+            assert!(refusal.text.starts_with(OF_NAMESPACE), "{}", refusal.text);
+            drop(held);
+        }
+        sessions.push(session("a", 1).unwrap());
+        for is_followed in [true, false] {
+            let refusal = log("a", 1, is_followed).unwrap_err();
+            assert_eq!(refusal.status, 429);
+            assert!(refusal.text.starts_with(OF_NAMESPACE), "{}", refusal.text);
+            drop(log("b", 2, is_followed).unwrap());
+        }
+        // There may be no more sessions than these: what is left is for logs.
+        sessions.extend((sessions.len()..places::NODE_MAX).map(|_| session("b", 2).unwrap()));
+        let left = lasting::NODE_MAX - places::NODE_MAX;
+        let logs: Vec<_> = (0..left).map(|_| log("b", 2, true).unwrap()).collect();
+        for refused in [lanes.logs.of_node(), log("c", 3, true), log("c", 3, false)] {
+            let text = refused.unwrap_err().text;
+            assert!(text.starts_with("the node has 448 sessions and logs"), "{text}");
+        }
+        drop(logs);
+        assert!(
+            lanes.logs.followed.is_empty() && lanes.logs.not_followed.is_empty(),
+            "no refusal has a place"
+        );
+        drop(lanes.logs.of_node().unwrap());
+        drop(sessions);
+        assert!(lanes.logs.are_free());
+    }
 
     #[test]
     fn neither_a_container_nor_the_node_has_more_than_its_logs() {

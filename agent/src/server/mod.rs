@@ -39,7 +39,6 @@ use std::sync::Arc;
 pub use self::{
     answer::{Body, Response},
     lanes::{Lane, Lanes},
-    lasting::Lasting,
     log_places::LogPlaces,
     requests::Requests,
     streaming::Streaming,

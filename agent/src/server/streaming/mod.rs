@@ -61,7 +61,7 @@ use crate::{
     effects::{Host, SandboxHandlers},
     metrics::Metrics,
     runtime::{Containerd, Shims},
-    server::Lasting,
+    server::Lanes,
     view::{PodView, View},
 };
 
@@ -105,9 +105,9 @@ impl Drop for Counts<'_> {
 }
 
 impl Streaming {
-    /// Sessions with the pods of a view, which find places beside whatever else lasts.
+    /// Sessions with the pods of a view, which have their places of `lanes`, beside whatever else lasts.
     #[must_use]
-    pub fn of(host: &Host, view: &View, lasting: &Lasting) -> Arc<Self> {
+    pub fn of(host: &Host, view: &View, lanes: &Lanes) -> Arc<Self> {
         let server = host.config.server.as_ref();
         Arc::new(Self {
             view: view.clone(),
@@ -115,7 +115,7 @@ impl Streaming {
             containerd: host.containerd.clone(),
             handlers: host.handlers.clone(),
             metrics: host.metrics.clone(),
-            places: Places::beside(lasting),
+            places: lanes.sessions.clone(),
             outputs: Outputs::default(),
             sockets: Sockets::default(),
             idle: server.map(|server| server.stream_idle).filter(|limit| !limit.is_zero()),

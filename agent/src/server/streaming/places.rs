@@ -18,21 +18,21 @@ pub(in crate::server) const POD_MAX: usize = 208;
 
 /// Places for sessions. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(in crate::server) struct Places {
     pods: Shares<PodUid>,
     lasting: Lasting,
 }
 
 /// A place, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(in crate::server) struct Place {
     _of_pod: Share<PodUid>,
     _lasts: Lasts,
 }
 
 impl Places {
     /// Those that are free, of which none is had that `lasting` has not.
-    pub(super) fn beside(lasting: &Lasting) -> Self {
+    pub(in crate::server) fn beside(lasting: &Lasting) -> Self {
         Self { pods: Shares::new(NODE_MAX, POD_MAX), lasting: lasting.clone() }
     }
 
@@ -40,7 +40,7 @@ impl Places {
     ///
     /// # Errors
     /// 429 when there is none.
-    pub(super) fn take(&self, name: &PodName, uid: &PodUid) -> Result<Place, Refusal> {
+    pub(in crate::server) fn take(&self, name: &PodName, uid: &PodUid) -> Result<Place, Refusal> {
         const WHAT: &str = "streaming sessions";
         let of_pod = self.pods.take(uid).map_err(|full| match full {
             Full::All => Refusal::too_many("the node", NODE_MAX, WHAT),

@@ -35,11 +35,9 @@ use crate::{
         fake::{Ending, Fake},
     },
     server::{
-        Lasting, Response,
+        Lanes, Response,
         hang_up::HangUp,
-        streaming::{
-            Streaming, attach, exec, places::Places, port_forward, run, run::Outputs, sockets::Sockets,
-        },
+        streaming::{Streaming, attach, exec, port_forward, run, run::Outputs, sockets::Sockets},
     },
     view::View,
 };
@@ -105,7 +103,7 @@ impl World {
             containerd: containerd.containerd.clone(),
             handlers: SandboxHandlers::default(),
             metrics: metrics.clone(),
-            places: Places::beside(&Lasting::default()),
+            places: Lanes::default().sessions,
             outputs: Outputs::default(),
             sockets: Sockets::default(),
             idle: Some(LONG),
