@@ -169,6 +169,28 @@ mod tests {
         assert_eq!(kept.len(), OUTPUT_MAX);
     }
 
+    #[test]
+    fn neither_the_node_nor_a_namespace_has_more_than_its_outputs() {
+        let outputs = Outputs::default();
+        let refused = |namespace: &str| {
+            let refusal = outputs.take(namespace).unwrap_err();
+            assert_eq!(refusal.status, 429);
+            refusal.text
+        };
+        let mut held: Vec<_> = ["a", "a"].map(|namespace| outputs.take(namespace).unwrap()).into();
+        let text = refused("a");
+        assert!(text.starts_with("the namespace has 2 commands of /run under way"), "{text}");
+        held.extend(["b", "b"].map(|namespace| outputs.take(namespace).unwrap()));
+        let text = refused("c");
+        assert!(text.starts_with("the node has 4 commands of /run under way"), "{text}");
+        held.pop();
+        let text = refused("a");
+        assert!(text.starts_with("the namespace has 2 commands of /run under way"), "{text}");
+        held.push(outputs.take("c").unwrap());
+        drop(held);
+        assert!(outputs.0.is_empty(), "nothing is kept of namespaces that have none");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_command_may_run_for_so_long() {
         let (begun, limit) = (Instant::now(), Duration::from_secs(60));

@@ -1,11 +1,14 @@
 //! Commands whose outputs are the answer.
 
+use std::{sync::atomic::Ordering, time::Duration};
+
 use berth_core::{
     id::{ContainerName, PodName},
     server::{ContainerPath, PodPath},
 };
 use http::{Request, StatusCode};
-use tokio::time::timeout;
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout};
 
 use super::world::{LONG, World};
 use crate::server::{
@@ -17,7 +20,7 @@ async fn answer(world: &World, command: &str) -> Response {
     let name = PodName { namespace: "shop".to_owned(), name: "web".to_owned() };
     let path = ContainerPath { pod: PodPath { name, uid: None }, container: ContainerName::new("app") };
     let request = Request::get(format!("/run/shop/web/app?cmd={command}")).body(()).unwrap();
-    timeout(LONG, run(&world.streaming, &path, request)).await.unwrap()
+    timeout(2 * LONG, run(&world.streaming, &path, request)).await.unwrap()
 }
 
 #[tokio::test]
@@ -40,4 +43,26 @@ async fn outputs_have_their_places_until_they_were_taken() {
         held.pop();
         assert_eq!(answer(&world, command).await.status(), status);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_does_not_end_is_ended_and_leaves_nothing() {
+    let world = World::start().await;
+    let pod = world.streaming.view.pods().remove(0);
+    let begun = Instant::now();
+    let given = answer(&world, "cat").await;
+    assert!(begun.elapsed() >= LONG, "{:?}", begun.elapsed());
+    assert_eq!(world.seen.begun.lock().unwrap().len(), 1, "it was begun");
+    assert_eq!(given.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let text = given.into_body().collect().await.unwrap().to_bytes();
+    let expected = format!("the command ran for {} s, which is as long as it may", LONG.as_secs());
+    assert!(text.starts_with(expected.as_bytes()), "{text:?}");
+    let gone = async {
+        while world.seen.running.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(LONG, gone).await.expect("the end of the command");
+    let sessions: Vec<_> = (0..POD_MAX).map_while(|_| world.streaming.place(&pod).ok()).collect();
+    assert_eq!(sessions.len(), POD_MAX, "its place is free");
 }
