@@ -62,12 +62,12 @@ struct Head {
 
 impl Connections {
     pub(super) fn new(places: Places) -> Arc<Self> {
-        Self::with_heads(places, heads::ALL_BYTES)
+        Self::with_heads(places, heads::ALL_BYTES, heads::ALL_BYTES)
     }
 
-    /// With room for so many bytes of heads of those who were not let in, and as many of others.
-    pub(super) fn with_heads(places: Places, bytes: usize) -> Arc<Self> {
-        let (heads, heads_of_admitted) = (Heads::new(bytes), Heads::new(bytes));
+    /// With room for so many bytes of heads of those who were not let in, and for so many of others.
+    pub(super) fn with_heads(places: Places, of_strangers: usize, of_admitted: usize) -> Arc<Self> {
+        let (heads, heads_of_admitted) = (Heads::new(of_strangers), Heads::new(of_admitted));
         Arc::new(Self { places, table: Mutex::default(), heads, heads_of_admitted })
     }
 

@@ -133,8 +133,11 @@ async fn the_certificates_of_a_connection_are_judged_once_for_all_its_requests()
 #[tokio::test]
 async fn requests_that_wait_to_be_let_in_have_only_so_much_room() {
     // For three, and for what is sent of a fourth, which is less than it takes in memory.
-    let settings = Settings { decides: Decides::AlwaysAllow, heads: 220 << 10, ..Settings::default() };
-    let world = World::start(settings).await;
+    let decides = Decides::AlwaysAllow;
+    let (heads, heads_of_admitted) = (220 << 10, 440 << 10);
+    let world = World::start(Settings { decides, heads, heads_of_admitted, ..Settings::default() }).await;
+    let admitted = http2(&world, Some(&world.authority.client("admin"))).await;
+    assert_eq!(status(admitted.clone(), String::new()).await, 200);
     let hold = Arc::new(Semaphore::new(0));
     world.api.state().held_by = Some(Arc::clone(&hold));
     let (sender, other) = (http2(&world, None).await, http2(&world, None).await);
@@ -147,6 +150,7 @@ async fn requests_that_wait_to_be_let_in_have_only_so_much_room() {
     }
     assert_eq!(status(sender.clone(), long(3)).await, 429);
     assert_eq!(status(other.clone(), String::new()).await, 401, "what is short has room");
+    assert_eq!(status(admitted, long(3)).await, 200, "those who were let in have room of their own");
     hold.add_permits(5);
     assert_eq!(join_all(waiting).await, [401; 3]);
     assert_eq!(status(sender, long(3)).await, 401, "there is room again");

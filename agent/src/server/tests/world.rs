@@ -75,6 +75,8 @@ pub(super) struct Settings {
     pub(super) places: Places,
     /// Bytes of heads of those who were not let in.
     pub(super) heads: usize,
+    /// Bytes of those of others that wait.
+    pub(super) heads_of_admitted: usize,
     /// Authorities of clients, in place of the world's own.
     pub(super) client_ca: Option<ClientCa>,
 }
@@ -96,6 +98,7 @@ impl Default for Settings {
             },
             places: Places::SERVER,
             heads: heads::ALL_BYTES,
+            heads_of_admitted: heads::ALL_BYTES,
             client_ca: None,
         }
     }
@@ -139,8 +142,9 @@ impl World {
             let gate = Gate { authenticator, authorizer };
             let mut port = thread::main_port(echo, gate, Debugging::On { logs: true }, requests);
             let fresh = Arc::get_mut(&mut port).unwrap();
+            let Settings { times, places, heads, heads_of_admitted, .. } = settings;
             (fresh.times, fresh.connections) =
-                (settings.times, Connections::with_heads(settings.places, settings.heads));
+                (times, Connections::with_heads(places, heads, heads_of_admitted));
             port
         };
         let (presented, presenting) = watch::channel(Some(certificate(&of_server)));
