@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::{
+    super::{lanes::WHOLE, parts::OF_USER},
     client::{H2_ALONE, LONG, Speaks, connect, request},
     world::{Settings, World},
 };
@@ -141,6 +142,50 @@ async fn an_answer_that_is_taken_is_given_whole() {
         assert!(answer.head.contains(&format!("content-length: {bytes}\r\n")), "{}", answer.head);
         world.has_endless(0).await;
     }
+}
+
+/// Each is larger than what a client takes that reads nothing.
+#[tokio::test]
+async fn a_user_has_a_part_of_answers_that_are_kept_for_all_their_requests_together() {
+    let world = World::start(Settings::default()).await;
+    let admin = world.authority.client("admin");
+    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
+    let stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(64 << 10)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let ask = || {
+        let uri = format!("https://localhost/pods?whole={}", 1 << 20);
+        let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+        let answer = sender.clone().send_request(request);
+        async { timeout(LONG, answer).await.unwrap().unwrap() }
+    };
+    let mut held = Vec::new();
+    for _ in 0..OF_USER {
+        held.push(ask().await);
+    }
+    assert_eq!(world.whole.free(), WHOLE - OF_USER, "each is kept");
+    let mut fifth = Box::pin(ask());
+    assert!(poll!(fifth.as_mut()).is_pending());
+    world.has_endless(1).await;
+    assert_eq!(world.whole.free(), WHOLE - OF_USER, "it waits, and has no place of the others'");
+    let mut elsewhere = Box::pin(world.status(Some(&admin), "/pods?whole=1"));
+    let waits = async {
+        while *world.endless.borrow() < 2 {
+            assert!(poll!(elsewhere.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, waits).await.expect("another connection's request");
+    assert_eq!(world.whole.free(), WHOLE - OF_USER, "another connection has no part of its own");
+    let other = world.authority.client("old");
+    assert_eq!(world.status(Some(&other), "/pods?whole=1").await, 200, "another user has another part");
+    assert!(poll!(fifth.as_mut()).is_pending());
+    held.clear();
+    assert_eq!((fifth.await.status().as_u16(), elsewhere.await), (200, 200));
 }
 
 #[tokio::test]

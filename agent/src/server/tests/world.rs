@@ -34,7 +34,9 @@ use super::{
         connections::Connections,
         dispatch::{Answers, Gate},
         hang_up::HangUp,
-        heads, listen,
+        heads,
+        lanes::{Lane, WHOLE},
+        listen,
         parts::OfUser,
         review::Reviewer,
         thread, tls,
@@ -115,6 +117,8 @@ pub(super) struct World {
     pub(super) presented: watch::Sender<Option<Arc<CertifiedKey>>>,
     /// How many answers are being made or taken that have no end of their own.
     pub(super) endless: watch::Receiver<usize>,
+    /// Where answers are made that are kept as a whole.
+    pub(super) whole: Lane,
 }
 
 impl World {
@@ -134,7 +138,7 @@ impl World {
             anonymous: settings.anonymous,
         };
         let (echo, requests) = (Echo::default(), Requests::new().unwrap());
-        let endless = echo.endless.subscribe();
+        let (endless, whole) = (echo.endless.subscribe(), echo.whole.clone());
         let is_read_only = settings.decides == Decides::ReadOnly;
         let port = if is_read_only {
             thread::read_only_port(echo, requests)
@@ -161,7 +165,7 @@ impl World {
             };
             listen::accept(&listener, &mut take).await;
         });
-        Self { address, api, authority, of_server, presented, endless }
+        Self { address, api, authority, of_server, presented, endless, whole }
     }
 
     pub(super) async fn connect(&self, identity: Option<&Identity>) -> Stream {
@@ -209,10 +213,17 @@ pub(super) fn certificate(of: &Authority) -> Arc<CertifiedKey> {
 }
 
 /// Says what was asked; a stream says back what it is told. The query may ask for `never`, an answer that is never made, for `waits`, one
-/// that waits for its second piece, and for so many `bytes`.
-#[derive(Clone, Default)]
+/// that waits for its second piece, for so many `bytes`, and for as many that are made as a `whole`.
+#[derive(Clone)]
 pub(super) struct Echo {
     endless: watch::Sender<usize>,
+    whole: Lane,
+}
+
+impl Default for Echo {
+    fn default() -> Self {
+        Self { endless: watch::Sender::default(), whole: Lane::new(WHOLE) }
+    }
 }
 
 /// An answer that has no end of its own.
@@ -256,6 +267,13 @@ impl Answers for Echo {
             Some(("bytes", count)) => {
                 let bytes = Counted(vec![b'x'; count.parse().unwrap()], Endless::new(&self.endless));
                 return of(StatusCode::OK, "text/plain", Bytes::from_owner(bytes));
+            }
+            Some(("whole", count)) => {
+                // Until it was made.
+                let _endless = Endless::new(&self.endless);
+                let bytes = vec![b'x'; count.parse().unwrap()];
+                let whole = self.whole.of(request.extensions());
+                return whole.answer(move || of(StatusCode::OK, "text/plain", bytes)).await;
             }
             _ => {}
         }

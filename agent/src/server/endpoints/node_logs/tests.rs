@@ -6,7 +6,10 @@ use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 
 use super::*;
-use crate::server::lanes::Lane;
+use crate::server::{
+    lanes::{Lane, THREADS},
+    parts::{OF_USER, OfUser},
+};
 
 struct Node {
     /// With the log directory `log`, and what is none of its.
@@ -342,6 +345,32 @@ async fn a_page_of_names_has_its_place_until_it_was_taken() {
     assert_eq!(node.logs.lanes.node.free(), 0);
     drop(page);
     assert_eq!(node.logs.lanes.node.free(), 1);
+}
+
+#[tokio::test]
+async fn pages_that_one_user_does_not_take_keep_no_other_waiting() {
+    let mut node = Node::new();
+    node.logs.lanes.node = Lane::new(THREADS);
+    node.write("a/b", "");
+    let [own, other] = [(); 2].map(|()| OfUser::default());
+    let ask = async |of: &OfUser| {
+        let request = Request::get("/logs/a/").extension(of.clone());
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        node.logs.answer("a/", &parts).await
+    };
+    let mut held = Vec::new();
+    for _ in 0..OF_USER {
+        held.push(ask(&own).await);
+    }
+    let free = node.logs.lanes.node.free();
+    assert_eq!(free, THREADS - OF_USER);
+    let mut fifth = Box::pin(ask(&own));
+    assert!(futures::poll!(fifth.as_mut()).is_pending());
+    assert_eq!(node.logs.lanes.node.free(), free, "it waits, and has no place of the others'");
+    assert_eq!(text(ask(&other).await).await, (200, page(&["b"])));
+    assert!(futures::poll!(fifth.as_mut()).is_pending());
+    held.pop();
+    assert_eq!(text(fifth.await).await, (200, page(&["b"])));
 }
 
 #[tokio::test]
