@@ -78,14 +78,13 @@ fn of_connections() -> [(&'static str, String); 6] {
     ]
 }
 
-fn of_endpoints() -> [(&'static str, String); 13] {
-    let (journal, all) = (JOURNAL_LIMIT.as_secs(), ALL_WITHIN.as_secs());
+fn of_endpoints() -> [(&'static str, String); 10] {
+    let journal = JOURNAL_LIMIT.as_secs();
     let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
     let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
     let (runs_of_namespace, runs) = (run::NAMESPACE_MAX, run::ALL_MAX);
     let gone = GONE_AFTER.as_secs();
-    let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
-    let (names, output, rate) = (NAMES_MAX, OUTPUT_MAX >> 20, RATE.per_second);
+    let (names, output) = (NAMES_MAX, OUTPUT_MAX >> 20);
     [
         (
             "Lists, statistics and metrics",
@@ -125,6 +124,13 @@ fn of_endpoints() -> [(&'static str, String); 13] {
             ),
         ),
         ("Output of `/run`", format!("{output} MiB of each stream (containerd's)")),
+    ]
+}
+
+fn of_who_asks() -> [(&'static str, String); 3] {
+    let (all, rate) = (ALL_WITHIN.as_secs(), RATE.per_second);
+    let (tokens, rights) = (authenticate::KEPT_MAX, authorize::KEPT_MAX);
+    [
         (
             "Client certificates",
             format!(
@@ -156,7 +162,7 @@ fn of_endpoints() -> [(&'static str, String); 13] {
 
 #[test]
 fn every_bound_is_named_as_it_is() {
-    let bounds: Vec<_> = of_connections().into_iter().chain(of_endpoints()).collect();
+    let bounds: Vec<_> = of_connections().into_iter().chain(of_endpoints()).chain(of_who_asks()).collect();
     let bounds: Vec<_> = bounds.iter().map(|(what, bound)| (*what, bound.as_str())).collect();
     assert_eq!(rows(), bounds);
     let known = format!("{} of an address do not count", Places::SERVER.known);
