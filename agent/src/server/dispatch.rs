@@ -48,11 +48,18 @@ pub(super) struct Gate {
 }
 
 /// Answers a request.
-pub(super) async fn answer<A: Answers>(port: &Port<A>, peer: &Peer, request: Request<Incoming>) -> Response {
+pub(super) async fn answer<A: Answers>(
+    port: &Port<A>,
+    peer: &Peer,
+    mut request: Request<Incoming>,
+) -> Response {
     let busy = peer.state.begin();
     let (method, path) = (request.method().as_str(), request.uri().path());
-    let under_way = port.requests.begin(RequestKind::of(method, path, port.server_type));
+    let kind = RequestKind::of(method, path, port.server_type).where_there_is(port.debugging);
+    let under_way = port.requests.begin(kind);
     let span = tracing::debug_span!("request", peer = %peer.address, method, path = short(path.to_owned(), LOGGED_MAX));
+    // A session has it, which lasts longer than its answer.
+    request.extensions_mut().insert(under_way.clone());
     let response = allowed(port, peer, request).instrument(span).await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         busy.stays();

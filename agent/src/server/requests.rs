@@ -1,6 +1,6 @@
 //! Requests, counted. Source: `pkg/kubelet/server/metrics/metrics.go`.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use berth_core::server::RequestKind;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
@@ -19,9 +19,15 @@ pub struct Requests {
     pub seconds: HistogramVec,
 }
 
-/// A request until its answer has ended.
-#[derive(Debug)]
+/// A request until its answer has ended, and the session that it began. Clones share it: the last of them ends it.
+#[derive(Debug, Clone)]
 pub(super) struct UnderWay {
+    _counted: Arc<Counted>,
+}
+
+/// A request that was begun, and which ends when this is dropped.
+#[derive(Debug)]
+struct Counted {
     requests: Requests,
     kind: RequestKind,
     since: Instant,
@@ -53,7 +59,7 @@ impl Requests {
         let labels = labels(kind);
         self.total.with_label_values(&labels).inc();
         self.under_way.with_label_values(&labels).inc();
-        UnderWay { requests: self.clone(), kind, since: Instant::now() }
+        UnderWay { _counted: Arc::new(Counted { requests: self.clone(), kind, since: Instant::now() }) }
     }
 }
 
@@ -62,7 +68,7 @@ fn labels(kind: RequestKind) -> [&'static str; 4] {
     [kind.method, kind.path, kind.server_type.as_str(), long_running]
 }
 
-impl Drop for UnderWay {
+impl Drop for Counted {
     fn drop(&mut self) {
         let labels = labels(self.kind);
         self.requests.under_way.with_label_values(&labels).dec();
@@ -92,7 +98,10 @@ mod tests {
         assert_eq!(count(), (0, 0, 0));
         let (one, other) = (requests.begin(kind), requests.begin(kind));
         assert_eq!(count(), (2, 2, 0));
+        let session = one.clone();
         drop(one);
+        assert_eq!(count(), (2, 2, 0), "what it has begun goes on");
+        drop(session);
         assert_eq!(count(), (2, 1, 1));
         drop(other);
         assert_eq!(count(), (2, 0, 2));

@@ -1,14 +1,18 @@
-//! How requests are counted. Source: `pkg/kubelet/server/server.go` `ServeHTTP`, `getMetricBucket`.
+//! How requests are counted. Source: `pkg/kubelet/server/server.go` `ServeHTTP`, `getMetricBucket`, `addMetricsBucketMatcher`.
+
+use super::Debugging;
 
 /// Methods that are counted by their name.
 const METHODS: [&str; 8] = ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
 /// Paths that are.
-const PATHS: [&str; 15] = [
+const PATHS: [&str; 18] = [
     "attach",
+    "checkpoint",
     "configz",
     "containerLogs",
     "debug",
     "exec",
+    "flagz",
     "healthz",
     "logs",
     "metrics",
@@ -19,7 +23,10 @@ const PATHS: [&str; 15] = [
     "portForward",
     "run",
     "stats",
+    "statusz",
 ];
+/// Those of them that are `other` without endpoints for debugging. Of others the kubelet says then that they are disabled.
+const FOR_DEBUGGING: [&str; 5] = ["checkpoint", "configz", "debug", "flagz", "statusz"];
 const OTHER: &str = "other";
 
 /// Which port was asked.
@@ -69,10 +76,23 @@ impl RequestKind {
             ("runningpods", _) => "runningpods",
             _ => known(&PATHS, first),
         };
-        // The kubelet has `portforward` here, which no path is.
-        let is_long_running = matches!(path, "exec" | "attach" | "debug");
-        Self { method: known(&METHODS, method), path, server_type, is_long_running }
+        Self { method: known(&METHODS, method), path, server_type, is_long_running: lasts(path) }
     }
+
+    /// On a port that has these endpoints for debugging.
+    #[must_use]
+    pub fn where_there_is(mut self, debugging: Debugging) -> Self {
+        if debugging == Debugging::Off && FOR_DEBUGGING.contains(&self.path) {
+            self.path = OTHER;
+            self.is_long_running = lasts(OTHER);
+        }
+        self
+    }
+}
+
+/// The kubelet has `portforward` here, which no path is.
+fn lasts(path: &str) -> bool {
+    matches!(path, "exec" | "attach" | "debug")
 }
 
 #[cfg(test)]
@@ -89,12 +109,35 @@ mod tests {
             ("POST", "/exec/ns/p/c", ("POST", "exec", true)),
             ("POST", "/portForward/ns/p", ("POST", "portForward", false)),
             ("GET", "/runningpods/", ("GET", "runningpods", false)),
+            ("POST", "/checkpoint/ns/p/c", ("POST", "checkpoint", false)),
+            ("GET", "/statusz", ("GET", "statusz", false)),
+            ("GET", "/flagz", ("GET", "flagz", false)),
+            ("GET", "/debug/pprof/heap", ("GET", "debug", true)),
             ("BREW", "/x/y", ("other", "other", false)),
             ("GET", "", ("GET", "other", false)),
         ] {
             let kind = RequestKind::of(method, path, ServerType::ReadOnly);
             assert_eq!((kind.method, kind.path, kind.is_long_running), expected, "{method} {path}");
             assert_eq!(kind.server_type.as_str(), "readonly");
+            assert_eq!(kind.where_there_is(Debugging::On { logs: false }), kind, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn without_endpoints_for_debugging_some_are_counted_as_others() {
+        for (path, expected) in [
+            ("/configz", ("other", false)),
+            ("/debug/pprof/heap", ("other", false)),
+            ("/checkpoint/ns/p/c", ("other", false)),
+            ("/statusz", ("other", false)),
+            ("/flagz", ("other", false)),
+            ("/exec/ns/p/c", ("exec", true)),
+            ("/run/ns/p/c", ("run", false)),
+            ("/logs/", ("logs", false)),
+            ("/pods", ("pods", false)),
+        ] {
+            let kind = RequestKind::of("GET", path, ServerType::ReadWrite).where_there_is(Debugging::Off);
+            assert_eq!((kind.path, kind.is_long_running), expected, "{path}");
         }
     }
 }

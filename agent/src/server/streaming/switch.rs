@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::{
     causes::with_causes,
-    server::{Response, answer::empty},
+    server::{Response, answer::empty, requests::UnderWay},
 };
 
 /// How long the answer may take to be written, after which the connection has the other protocol.
@@ -55,7 +55,8 @@ fn value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Answers with 101, and serves the connection from then on.
+/// Answers with 101, and serves the connection from then on. Until its end the request is under way: `ServeHTTP` of
+/// `pkg/kubelet/server/server.go` comes back with the end of the session.
 pub(super) fn switch<B, F>(
     request: Request<B>,
     to: Upgrade,
@@ -87,7 +88,9 @@ where
     if let Some(protocol) = protocol {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(protocol));
     }
+    let under_way = request.extensions().get::<UnderWay>().cloned();
     tokio::spawn(async move {
+        let _under_way = under_way;
         match timeout(SWITCH_WITHIN, hyper::upgrade::on(request)).await {
             Ok(Ok(upgraded)) => serve(TokioIo::new(upgraded)).await,
             Ok(Err(error)) => tracing::debug!(error = with_causes(&error), "a connection was not upgraded"),

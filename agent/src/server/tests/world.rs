@@ -38,6 +38,7 @@ use super::{
         lanes::{Lane, WHOLE},
         listen,
         parts::OfUser,
+        requests::UnderWay,
         review::Reviewer,
         thread, tls,
     },
@@ -246,6 +247,7 @@ impl Answers for Echo {
     async fn answer(&self, endpoint: Endpoint, mut request: Request<Incoming>) -> Response {
         assert!(!request.headers().contains_key(header::AUTHORIZATION), "nobody is to know it");
         assert!(request.extensions().get::<OfUser>().is_some(), "users have a part of places");
+        assert!(request.extensions().get::<UnderWay>().is_some(), "a session is under way to its end");
         let protocols = request.headers().get_all(header::SEC_WEBSOCKET_PROTOCOL).into_iter();
         let mut protocols =
             protocols.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));

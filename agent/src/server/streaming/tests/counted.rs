@@ -1,5 +1,7 @@
 //! What is counted of sessions.
 
+use std::time::Duration;
+
 use tokio::time::timeout;
 
 use super::{
@@ -10,6 +12,41 @@ use super::{
 const V4: &str = "v4.channel.k8s.io";
 const V5: &str = "v5.channel.k8s.io";
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// Each is one until its client goes.
+#[tokio::test]
+async fn a_session_is_a_request_under_way_to_its_end() {
+    let world = World::start().await;
+    let count = |path: &str, is_long: &str| {
+        let labels = ["GET", path, "readwrite", is_long];
+        let ended = world.requests.seconds.with_label_values(&labels).get_sample_count();
+        (world.requests.under_way.with_label_values(&labels).get(), ended)
+    };
+    let until = async |path: &str, is_long: &str, expected| {
+        while count(path, is_long) != expected {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let talk = async {
+        let target = "/exec/shop/web/app?command=cat&input=1&output=1";
+        let mut socket = WebSocket::open(world.address, target, V5).await;
+        socket.send(b"\0x").await;
+        // The process is there, and has said something.
+        while socket.next().await.is_some_and(|said| said.len() < 2) {}
+        assert_eq!(count("exec", "true"), (1, 0));
+        let other = WebSocket::open(world.address, target, V4).await;
+        until("exec", "true", (2, 0)).await;
+        drop(socket);
+        until("exec", "true", (1, 1)).await;
+        drop(other);
+        until("exec", "true", (0, 2)).await;
+        let ports = spdy(world.address, "/portForward/shop/web", "portforward.k8s.io").await;
+        assert_eq!(count("portForward", "false"), (1, 0));
+        drop(ports);
+        until("portForward", "false", (0, 1)).await;
+    };
+    timeout(LONG, talk).await.unwrap();
+}
 
 /// A line of what is shown.
 fn has(text: &str, family: &str, label: &str, count: u32) {

@@ -11,7 +11,7 @@ use std::{
 use berth_core::{
     id::{ContainerId, ContainerName, PodName, PodUid, SandboxId},
     pod::port::status::{Published, Remains},
-    server::{ContainerPath, PodPath},
+    server::{ContainerPath, PodPath, RequestKind, ServerType},
     spec::{ContainerKind, QosClass, Source},
     status::{ContainerState, ContainerStatus, Phase, PodStatus},
 };
@@ -35,7 +35,7 @@ use crate::{
         fake::{Ending, Fake},
     },
     server::{
-        Lanes, Response,
+        Lanes, Requests, Response,
         hang_up::HangUp,
         streaming::{Streaming, attach, exec, port_forward, run, run::Outputs, sockets::Sockets},
     },
@@ -61,6 +61,7 @@ pub(super) struct World {
     pub(super) seen: Arc<Seen>,
     pub(super) streaming: Arc<Streaming>,
     pub(super) metrics: Metrics,
+    pub(super) requests: Requests,
     _directory: TempDir,
     _containerd: Fake,
 }
@@ -115,8 +116,9 @@ impl World {
         socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let listener = socket.listen(1024).unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, Arc::clone(&streaming)));
-        Self { address, seen, streaming, metrics, _directory: directory, _containerd: containerd }
+        let requests = Requests::new().unwrap();
+        tokio::spawn(serve(listener, Arc::clone(&streaming), requests.clone()));
+        Self { address, seen, streaming, metrics, requests, _directory: directory, _containerd: containerd }
     }
 }
 
@@ -157,12 +159,14 @@ fn published(sandbox: SandboxId) -> Published {
     Published { pod, status: Arc::new(status), sandbox: Some(sandbox), remains: Remains::Something }
 }
 
-async fn serve(listener: TcpListener, streaming: Arc<Streaming>) {
+async fn serve(listener: TcpListener, streaming: Arc<Streaming>, requests: Requests) {
     while let Ok((socket, _)) = listener.accept().await {
-        let streaming = Arc::clone(&streaming);
+        let (streaming, requests) = (Arc::clone(&streaming), requests.clone());
         let hang_up = HangUp::of(&socket);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let streaming = Arc::clone(&streaming);
+            let kind = RequestKind::of("GET", request.uri().path(), ServerType::ReadWrite);
+            request.extensions_mut().insert(requests.begin(kind));
             request.extensions_mut().insert(hang_up.clone());
             async move { Ok::<_, Infallible>(answer(&streaming, request).await) }
         });
