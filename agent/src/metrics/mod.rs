@@ -233,7 +233,10 @@ impl Metrics {
             let status = self.0.view.status(uid);
             let all = status.iter().flat_map(|status| status.all_containers());
             let of_id = all.into_iter().find(|container| container.id.as_ref() == Some(id));
-            if let Some((status, container)) = status.as_ref().zip(of_id) {
+            // What is still told of a pod that has ended is for nobody.
+            if let Some((status, container)) = status.as_ref().zip(of_id)
+                && !status.phase.is_final()
+            {
                 let answer = match outcome {
                     Ok(Outcome::Probed(answer)) => Some(answer),
                     Ok(_) | Err(_) => None,
@@ -268,6 +271,9 @@ impl Metrics {
             (started, over, of_pods.gone.remove(&pod.uid))
         };
         self.0.pods.start(&started);
+        if status.phase.is_final() {
+            self.0.probes.withdrawn(&pod.uid);
+        }
         let changed = &self.0.changed;
         changed.started(started.running);
         changed.over(over);

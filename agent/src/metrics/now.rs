@@ -62,8 +62,8 @@ impl Present {
         let with_sandbox = pods.iter().filter(|pod| pod.sandbox.is_some()).count();
         self.running_pods.with_label_values::<&str>(&[]).set(number(with_sandbox));
         for state in ["created", "exited", "running", "unknown"] {
-            let count =
-                pods.iter().flat_map(statuses).filter(|container| word(container) == Some(state)).count();
+            let words = pods.iter().flat_map(statuses).flat_map(words);
+            let count = words.filter(|word| *word == state).count();
             self.containers.with_label_values(&[state]).set(number(count));
         }
         let ephemeral = pods.iter().flat_map(|pod| &pod.status.ephemeral_containers).count();
@@ -117,12 +117,18 @@ fn statuses(pod: &PodView) -> impl Iterator<Item = &ContainerStatus> {
     pod.status.all_containers()
 }
 
-/// The state of a container that there is. One that waits shows the run before it, which has ended. Source:
-/// `pkg/kubelet/pleg/generic.go` `updateRunningPodAndContainerMetrics`.
-fn word(container: &ContainerStatus) -> Option<&'static str> {
-    match &container.state {
-        ContainerState::Running { .. } => Some("running"),
-        ContainerState::Terminated(_) => Some("exited"),
-        ContainerState::Waiting { .. } => container.id.as_ref().map(|_| "exited"),
-    }
+/// The states of a container's runs that there are. One that waits shows the run before it, which has ended. One that runs has the run
+/// before beside it: of those that have ended the newest stays. Source: `pkg/kubelet/pleg/generic.go`
+/// `updateRunningPodAndContainerMetrics`, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` `evictContainers`.
+fn words(container: &ContainerStatus) -> impl Iterator<Item = &'static str> {
+    let (now, before) = match &container.state {
+        ContainerState::Running { .. } => {
+            let before = container.last_state.as_ref().and_then(|last| last.id.as_ref());
+            let is_another = before.is_some() && before != container.id.as_ref();
+            (Some("running"), is_another.then_some("exited"))
+        }
+        ContainerState::Terminated(_) => (Some("exited"), None),
+        ContainerState::Waiting { .. } => (container.id.as_ref().map(|_| "exited"), None),
+    };
+    now.into_iter().chain(before)
 }

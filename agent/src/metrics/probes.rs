@@ -77,7 +77,7 @@ impl Probes {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).insert(key, pod.clone());
     }
 
-    /// A pod is no longer here.
+    /// A pod has ended, or is no longer here. Source: `doProbe` and `run` of `pkg/kubelet/prober/worker.go`.
     pub(super) fn withdrawn(&self, uid: &PodUid) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         for ((uid, container, kind), pod) in shown.extract_if(.., |(of, ..), _| of == uid) {

@@ -161,6 +161,25 @@ fn a_container_that_waits_for_its_next_run_has_ended() {
             assert_eq!(value(&text, &series), Some(f64::from(u8::from(word == expected))), "{word}");
         }
     }
+    // Whether one that runs, or has ended, has a run before it, by the id of that.
+    for (state, before, expected) in [
+        (ContainerState::Running { started_at: at(1) }, Some("c0"), [1, 1]),
+        (ContainerState::Running { started_at: at(1) }, Some("c1"), [1, 0]),
+        (ContainerState::Running { started_at: at(1) }, None, [1, 0]),
+        (ended(), Some("c0"), [0, 1]),
+    ] {
+        let mut published = published(Phase::Running, state);
+        let ContainerState::Terminated(end) = ended() else { panic!() };
+        let last = Terminated { id: before.map(ContainerId::from_known), ..end };
+        Arc::make_mut(&mut published.status).containers[0].last_state = Some(last);
+        let view = View::default();
+        view.publish(published);
+        let text = Metrics::new("n", view).unwrap().text();
+        for (word, expected) in ["running", "exited"].into_iter().zip(expected) {
+            let series = format!("kubelet_running_containers{{container_state=\"{word}\"}}");
+            assert_eq!(value(&text, &series), Some(f64::from(expected)), "{before:?}\n{text}");
+        }
+    }
     let mut never_made = published(Phase::Pending, waiting());
     Arc::make_mut(&mut never_made.status).containers[0].id = None;
     let view = View::default();
@@ -281,6 +300,31 @@ fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
     assert_eq!(commands("kubelet_runtime_operations_errors_total"), Some(3.0), "{text}");
     metrics.withdrawn(&uid, at(2));
     assert_eq!(metrics.probes_text(), began);
+}
+
+#[test]
+fn answers_of_probes_go_with_the_end_of_the_pod() {
+    for phase in [Phase::Failed, Phase::Succeeded] {
+        let view = View::default();
+        let metrics = Metrics::new("n", view.clone()).unwrap();
+        let began = metrics.probes_text();
+        let publish = |published: Published| {
+            metrics.publishes(&published, at(2));
+            view.publish(published);
+        };
+        let answered = || {
+            let id = ContainerId::from_known("c1");
+            let probe = Subject::Probe(PodUid::new("1-a"), id, ProbeKind::Liveness, Asks::Server);
+            metrics.ended("probe", &probe, &Ok(Outcome::Probed(ProbeAnswer::Success)), seconds(1));
+        };
+        publish(published(Phase::Running, ContainerState::Running { started_at: at(1) }));
+        answered();
+        assert!(metrics.probes_text().contains("prober_probe_total"));
+        publish(published(phase, ended()));
+        assert_eq!(metrics.probes_text(), began, "{phase:?}");
+        answered();
+        assert_eq!(metrics.probes_text(), began, "one was still under way");
+    }
 }
 
 #[test]
