@@ -25,6 +25,7 @@ pub(super) struct Process {
     started: Gauge,
     resident: Gauge,
     virtual_memory: Gauge,
+    virtual_memory_max: Gauge,
     open_files: Gauge,
     open_files_max: Gauge,
     threads: Gauge,
@@ -47,6 +48,10 @@ impl Process {
             started: gauge("process_start_time_seconds", "When the agent began, in seconds since 1970.")?,
             resident: gauge("process_resident_memory_bytes", "Memory that the agent has, in bytes.")?,
             virtual_memory: gauge("process_virtual_memory_bytes", "Addresses that the agent has, in bytes.")?,
+            virtual_memory_max: gauge(
+                "process_virtual_memory_max_bytes",
+                "Addresses that the agent may have, in bytes.",
+            )?,
             open_files: gauge("process_open_fds", "Files that the agent has open.")?,
             open_files_max: gauge("process_max_fds", "Files that the agent may have open.")?,
             threads: gauge("process_threads", "Threads of the agent.")?,
@@ -70,7 +75,8 @@ impl Process {
         if let Ok(files) = fs::read_dir(format!("{OWN}/fd")) {
             self.open_files.set(number(files.count()));
         }
-        self.open_files_max.set(getrlimit(Resource::Nofile).current.map_or(f64::INFINITY, large));
+        self.open_files_max.set(limit(Resource::Nofile));
+        self.virtual_memory_max.set(limit(Resource::As));
     }
 
     /// Takes the fields of `proc(5)` `stat`, which come after the program's name, whatever is in that.
@@ -101,6 +107,11 @@ fn clock_ticks() -> f64 {
 fn page_bytes() -> f64 {
     let bytes = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     bytes.and_then(|bytes| u32::try_from(bytes).ok()).map_or(4096.0, f64::from)
+}
+
+/// What the kernel allows; where it sets no bound, the largest number, as `github.com/prometheus/procfs` `proc_limits.go` reads that.
+fn limit(of: Resource) -> f64 {
+    large(getrlimit(of).current.unwrap_or(u64::MAX))
 }
 
 /// A count in a float, as near as that has it.
@@ -134,5 +145,10 @@ mod tests {
         for gauge in [&process.resident, &process.open_files, &process.open_files_max, &process.threads] {
             assert!(gauge.get() >= 1.0, "{gauge:?}");
         }
+        let soft = fs::read_to_string(format!("{OWN}/limits")).unwrap();
+        let soft = soft.lines().find_map(|line| line.strip_prefix("Max address space")).unwrap();
+        let soft = soft.split_whitespace().next().unwrap().replace("unlimited", "18446744073709551615");
+        let difference = process.virtual_memory_max.get() - soft.parse::<f64>().unwrap();
+        assert!(difference.abs() < f64::EPSILON, "{soft}");
     }
 }

@@ -1,10 +1,9 @@
 //! `docs/differences.md` names what a kubelet measures and the agent does not, all of it and nothing else.
 //!
-//! Sources: what is registered by `pkg/kubelet`, `pkg/volume`, `pkg/credentialprovider` and `k8s.io/component-base/metrics/prometheus`.
+//! Sources: what is registered by `pkg/kubelet`, `pkg/volume`, `pkg/credentialprovider` and `k8s.io/component-base/metrics/prometheus`,
+//! `github.com/prometheus/client_golang/prometheus/process_collector.go`, `pkg/kubelet/kuberuntime/instrumented_services.go`.
 
-use std::collections::BTreeSet;
-
-use super::table::FAMILIES;
+use super::{table::FAMILIES, *};
 
 const PAGE: &str = include_str!("../../../../docs/differences.md");
 
@@ -104,6 +103,8 @@ const MISSING: &[&str] = &[
     "leader_election_master_status",
     "leader_election_slowpath_total",
     "plugin_manager_total_plugins",
+    "process_network_receive_bytes_total",
+    "process_network_transmit_bytes_total",
     "reconstruct_volume_operations_errors_total",
     "reconstruct_volume_operations_total",
     "registered_metrics_total",
@@ -145,6 +146,70 @@ fn told() -> Vec<&'static str> {
         here.starts_with("none").then_some(names)
     });
     cells.flat_map(|names| names.split('`')).filter(|name| name.contains('_')).collect()
+}
+
+/// Operations of the runtime that are counted here, by the effects or sessions that they are.
+const OPERATIONS: [&str; 14] = [
+    "attach",
+    "container_status",
+    "create_container",
+    "exec",
+    "exec_sync",
+    "image_status",
+    "port_forward",
+    "pull_image",
+    "remove_container",
+    "remove_podsandbox",
+    "run_podsandbox",
+    "start_container",
+    "stop_container",
+    "stop_podsandbox",
+];
+
+/// Those of a kubelet that are not.
+const MISSING_OPERATIONS: [&str; 22] = [
+    "checkpoint_container",
+    "close",
+    "container_stats",
+    "get_container_events",
+    "image_fs_info",
+    "list_container_stats",
+    "list_containers",
+    "list_images",
+    "list_metric_descriptors",
+    "list_podsandbox",
+    "list_podsandbox_metrics",
+    "list_podsandbox_stats",
+    "podsandbox_stats",
+    "podsandbox_status",
+    "remove_image",
+    "reopen_container_log",
+    "runtime_config",
+    "status",
+    "update_container",
+    "update_podsandbox_resources",
+    "update_runtime_config",
+    "version",
+];
+
+/// Effects by their names, and what was counted of them; sessions are counted elsewhere.
+#[test]
+fn operations_that_are_not_counted_are_told() {
+    let row = PAGE.lines().find(|line| line.starts_with("| `kubelet_runtime_operations_*` |")).unwrap();
+    let (_, told) = row.split_once("there is no ").unwrap();
+    let told: Vec<_> = told.split('`').skip(1).step_by(2).collect();
+    assert_eq!(told, MISSING_OPERATIONS);
+    let metrics = Metrics::new("n", View::default()).unwrap();
+    for kind in KINDS {
+        metrics.ended(kind, &Subject::Other, &Ok(Outcome::Done), seconds(1));
+    }
+    let text = metrics.text();
+    let counted = text.lines().filter_map(|line| {
+        line.strip_prefix("kubelet_runtime_operations_total{operation_type=\"")?.split('"').next()
+    });
+    let of_sessions = ["attach", "exec", "exec_sync", "port_forward"];
+    let counted: BTreeSet<_> = counted.chain(of_sessions).collect();
+    assert_eq!(counted.into_iter().collect::<Vec<_>>(), OPERATIONS);
 }
 
 fn is_meant(told: &str, name: &str) -> bool {

@@ -72,6 +72,7 @@ pub(super) const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("process_resident_memory_bytes", "gauge", "", ""),
     ("process_start_time_seconds", "gauge", "", ""),
     ("process_virtual_memory_bytes", "gauge", "", ""),
+    ("process_virtual_memory_max_bytes", "gauge", "", ""),
     (
         "storage_operation_duration_seconds",
         "histogram",
