@@ -39,7 +39,7 @@ use crate::{
         changeable, end_unused,
     },
     failpoint::Failpoint,
-    healthz, kernel, limits, manifest,
+    kernel, limits, manifest,
     metrics::{Certified, Metrics},
     network::{self, Network},
     node_loop::EVENTS_MAX,
@@ -119,7 +119,7 @@ async fn serve(mut config: Config, configz: Arc<str>, until: Until) -> Result<()
     stop_on_signal(&cancel)?;
     let store = Store::open(config.node.paths.run.as_ref())?;
     config.node.paths.run = without_links(&config.node.paths.run)?;
-    let (healthz_at, config) = (config.healthz, Arc::new(config));
+    let config = Arc::new(config);
     let workers = Workers::open(config.node.paths.run.as_ref()).context("make the directory of workers")?;
     make_socket_dir(&config.node.paths.run).context("make the directory of sockets")?;
     let records = store.dir().to_owned();
@@ -128,9 +128,6 @@ async fn serve(mut config: Config, configz: Arc<str>, until: Until) -> Result<()
         started = starting => started?,
         () = cancel.cancelled() => return Ok(()),
     };
-    if let Some(address) = healthz_at {
-        tasks.spawn(cancelled_with(cancel.clone(), healthz::serve(address)));
-    }
     match until {
         Until::Told => cancel.cancelled().await,
         Until::Empty => reset::all_gone(&records, &cancel).await?,

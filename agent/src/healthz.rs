@@ -1,9 +1,10 @@
 //! `/healthz` on a port of its own: kubeadm waits for it, and who watches the agent asks it. In plain HTTP, with nothing to be
 //! learned from it. Source: `k8s.io/apiserver/pkg/server/healthz/healthz.go`, installed by `cmd/kubelet/app/server.go` with the
-//! check `ping` alone.
+//! check `ping` alone, which `/metrics/slis` counts with those of the node's server.
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
+use berth_core::server::{Check, Query, all_checks, measured, one_check};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -14,7 +15,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::causes::with_causes;
+use crate::{causes::with_causes, metrics::Metrics};
 
 /// Between two tries to listen.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
@@ -26,13 +27,13 @@ const CONNECTION_WITHIN: Duration = Duration::from_secs(60);
 const HEADERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Answers until the agent stops. An address that cannot be had is tried again.
-pub async fn serve(address: SocketAddr) {
+pub async fn serve(address: SocketAddr, metrics: Metrics) {
     let mut told = false;
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 tracing::debug!(%address, "healthz is answered");
-                accept(&listener, HEADERS_WITHIN).await;
+                accept(&listener, HEADERS_WITHIN, &metrics).await;
             }
             Err(error) if !told => {
                 tracing::warn!(error = with_causes(&error), %address, "listen for healthz; it is tried again");
@@ -44,12 +45,12 @@ pub async fn serve(address: SocketAddr) {
     }
 }
 
-async fn accept(listener: &TcpListener, headers_within: Duration) {
+async fn accept(listener: &TcpListener, headers_within: Duration, metrics: &Metrics) {
     let mut connections = Connections::default();
     loop {
         match listener.accept().await {
             Ok((connection, _)) => {
-                connections.answer(connection, headers_within);
+                connections.answer(connection, headers_within, metrics.clone());
                 // What it has asked already is read before another one may take its place.
                 tokio::task::yield_now().await;
             }
@@ -76,14 +77,14 @@ struct Connection {
 }
 
 impl Connections {
-    fn answer(&mut self, connection: TcpStream, headers_within: Duration) {
+    fn answer(&mut self, connection: TcpStream, headers_within: Duration, metrics: Metrics) {
         while self.tasks.try_join_next().is_some() {}
         self.all.retain(|connection| !connection.task.is_finished());
         if self.all.len() >= CONNECTIONS_MAX {
             self.end_the_most_silent();
         }
         let (asked, heard) = watch::channel(Instant::now());
-        let answering = answer(connection, headers_within, asked);
+        let answering = answer(connection, headers_within, asked, metrics);
         let task = self.tasks.spawn(async move {
             drop(tokio::time::timeout(CONNECTION_WITHIN, answering).await);
         });
@@ -98,10 +99,15 @@ impl Connections {
     }
 }
 
-async fn answer(connection: TcpStream, headers_within: Duration, asked: watch::Sender<Instant>) {
+async fn answer(
+    connection: TcpStream,
+    headers_within: Duration,
+    asked: watch::Sender<Instant>,
+    metrics: Metrics,
+) {
     let service = service_fn(move |request: Request<Incoming>| {
         asked.send_replace(Instant::now());
-        let response = said(request.uri().path(), request.uri().query());
+        let response = said(request.uri().path(), request.uri().query().unwrap_or_default(), &metrics);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut server = http1::Builder::new();
@@ -110,16 +116,20 @@ async fn answer(connection: TcpStream, headers_within: Duration, asked: watch::S
     drop(server.serve_connection(TokioIo::new(connection), service).await);
 }
 
-fn said(path: &str, query: Option<&str>) -> Response<String> {
-    let is_verbose =
-        query.is_some_and(|query| query.split('&').any(|part| part.split('=').next() == Some("verbose")));
+fn said(path: &str, query: &str, metrics: &Metrics) -> Response<String> {
+    let checks = [Check { name: "ping", failure: None }];
     let (status, text) = match path {
-        "/healthz" if is_verbose => (StatusCode::OK, "[+]ping ok\nhealthz check passed\n"),
-        "/healthz" | "/healthz/ping" => (StatusCode::OK, "ok"),
-        _ => (StatusCode::NOT_FOUND, "404 page not found\n"),
+        "/healthz" => {
+            let query = Query::parse(query);
+            let excluded: Vec<&str> = query.all("exclude").collect();
+            metrics.checked(measured(&checks, &excluded));
+            all_checks(&checks, &excluded, query.first("verbose").is_some())
+        }
+        "/healthz/ping" => one_check(&checks[0]),
+        _ => (404, "404 page not found\n".to_owned()),
     };
-    let mut response = Response::new(text.to_owned());
-    *response.status_mut() = status;
+    let mut response = Response::new(text);
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     let nosniff = HeaderValue::from_static("nosniff");
@@ -135,6 +145,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::view::View;
 
     /// So long a request may take to come that only others end a connection.
     const NEVER: Duration = Duration::from_secs(3600);
@@ -143,8 +154,12 @@ mod tests {
     async fn listening(headers_within: Duration) -> SocketAddr {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { accept(&listener, headers_within).await });
+        tokio::spawn(async move { accept(&listener, headers_within, &metrics()).await });
         address
+    }
+
+    fn metrics() -> Metrics {
+        Metrics::new("n", View::default()).unwrap()
     }
 
     async fn connect(address: SocketAddr) -> TcpStream {
@@ -180,6 +195,29 @@ mod tests {
                 answer.starts_with(&format!("HTTP/1.1 {status}\r\n")) && answer.ends_with(body),
                 "{answer}"
             );
+        }
+    }
+
+    #[test]
+    fn checks_are_counted_where_all_are_asked_for() {
+        let metrics = metrics();
+        let excluded = "[+]ping excluded: ok\nhealthz check passed\n";
+        for (path, query, text, count) in [
+            ("/healthz/ping", "", "ok", 0),
+            ("/healthz", "exclude=ping&verbose", excluded, 0),
+            ("/healthz", "exclude=ping", "ok", 0),
+            ("/healthz", "", "ok", 1),
+            ("/healthz", "verbose=1", "[+]ping ok\nhealthz check passed\n", 2),
+            ("/healthz", "verbos%65&exclude=x", "no matches for \"x\"\nhealthz check passed\n", 3),
+            ("/healthz/x", "", "404 page not found\n", 3),
+        ] {
+            let told = said(path, query, &metrics);
+            assert!(told.body().ends_with(text), "{path} {query}: {told:?}");
+            let shown = metrics.health_text();
+            let labels = "name=\"ping\",status=\"success\",type=\"healthz\"";
+            let line = format!("kubernetes_healthchecks_total{{{labels}}} {count}\n");
+            assert_eq!(shown.contains(&line), count > 0, "{path} {query}:\n{shown}");
+            assert_eq!(shown.contains("kubernetes_healthcheck"), count > 0, "{path} {query}:\n{shown}");
         }
     }
 

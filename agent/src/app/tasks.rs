@@ -28,7 +28,7 @@ use crate::{
     config::{Config, CurrentRuntime, ServingCertificate},
     control,
     effects::{Host, manifests},
-    iptables,
+    healthz, iptables,
     metrics::{Certified, Metrics},
     network::Network,
     node_loop::NodeLoop,
@@ -94,6 +94,9 @@ impl Parts {
         };
         tasks.spawn(cancelled_with(cancel.clone(), stats.walk()));
         serve(served, asking, &cancel, &mut tasks)?;
+        if let Some(address) = config.healthz {
+            tasks.spawn(cancelled_with(cancel.clone(), healthz::serve(address, host.metrics.clone())));
+        }
         tasks.spawn(node_loop.run(events, cancel.clone()));
         let watch = Watch {
             containerd: host.containerd.clone(),
