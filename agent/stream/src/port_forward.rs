@@ -27,14 +27,20 @@ pub fn negotiate(values: &[&str]) -> Result<&'static str, Refusal> {
 }
 
 /// What the error stream of a connection says when it has failed. The data stream is reset after that, so that the
-/// client does not take what came for everything; the error stream is finished.
+/// client does not take what came for everything; the error stream is finished. A pod has no UID there: the kubelet's runtime is asked
+/// without one (`ServePortForward` of `k8s.io/cri-streaming/pkg/streaming/server.go`).
 pub fn failure(port: u16, pod: &str, why: &dyn std::fmt::Display) -> String {
-    format!("error forwarding port {port} to pod {pod}: {why}")
+    format!("error forwarding port {port} to pod {pod}, uid : {why}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_is_told_as_upstream_tells_it() {
+        assert_eq!(failure(81, "0123", &"no"), "error forwarding port 81 to pod 0123, uid : no");
+    }
 
     #[test]
     fn one_protocol_is_served() {

@@ -96,7 +96,10 @@ async fn a_port_that_nobody_has_is_told_on_the_error_stream() {
         let (error, data) = connect(&mut client, &port, "0").await;
         let said = client.rest(&[error, data]).await;
         let text = String::from_utf8(said[&error].clone()).unwrap();
-        assert!(text.starts_with(&format!("error forwarding port {port} to pod 0123456789")), "{text}");
+        assert!(
+            text.starts_with(&format!("error forwarding port {port} to pod 0123456789, uid : ")),
+            "{text}"
+        );
         assert!(text.contains(&format!("dial tcp4 127.0.0.1:{port}: connect: connection refused")), "{text}");
         // The session goes on.
         let (listener, port) = listen().await;
@@ -274,7 +277,7 @@ async fn a_session_has_so_many_connections_and_the_next_is_told() {
         let (error, data) = connect(&mut client, &port, "one more").await;
         let said = client.rest(&[error, data]).await;
         let expected = format!(
-            "error forwarding port {port} to pod 0123456789: this session has 256 connections, which is as many as it \
+            "error forwarding port {port} to pod 0123456789, uid : this session has 256 connections, which is as many as it \
              may: end one of them"
         );
         assert_eq!(String::from_utf8_lossy(&said[&error]), expected);
@@ -328,7 +331,8 @@ async fn a_port_that_takes_nothing_is_given_up_when_others_wait() {
         () = async { tokio::join!(pods, sending); } => unreachable!(),
         failure = receiving => failure,
     };
-    let expected = format!("error forwarding port {stuck_port} to pod web: the port took nothing for 30 s");
+    let expected =
+        format!("error forwarding port {stuck_port} to pod web, uid : the port took nothing for 30 s");
     // Behind the port, with which each channel begins.
     assert!(String::from_utf8_lossy(&failure[2..]).starts_with(&expected));
 }
