@@ -24,6 +24,13 @@ use crate::causes::with_causes;
 /// Bytes that are read, and gathered for writing, at once.
 const BUFFER: usize = 16 << 10;
 
+/// Bytes that may wait to be written. When there are so many, a further pong takes the place of the one that waits to join them: a client
+/// that sends pings and reads nothing has no more of them kept.
+const WAITING_MAX: usize = 64 << 10;
+
+const _: () =
+    assert!(DATA_MAX.div_ceil(3) * 4 + 64 < WAITING_MAX, "a message finds room where nothing waits");
+
 /// What a client says in a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
@@ -46,6 +53,7 @@ pub(super) async fn over<T: AsyncRead + AsyncWrite + Unpin>(io: T) -> (Reader<T>
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER)
         .write_buffer_size(BUFFER)
+        .max_write_buffer_size(WAITING_MAX)
         .max_message_size(Some(MESSAGE_MAX))
         .max_frame_size(Some(MESSAGE_MAX));
     let (sink, stream) = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await.split();
@@ -107,7 +115,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Writer<T> {
         loop {
             let (piece, behind) = rest.split_at(rest.len().min(DATA_MAX));
             let message = codec.encode(channel, piece);
-            self.0.send(framed(codec, message)).await?;
+            self.put(framed(codec, message)).await?;
             rest = behind;
             if rest.is_empty() {
                 return Ok(());
@@ -117,14 +125,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Writer<T> {
 
     /// Sends bytes as they are.
     pub(super) async fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.0.send(Message::Binary(Bytes::copy_from_slice(bytes))).await
+        self.put(Message::Binary(Bytes::copy_from_slice(bytes))).await
     }
 
     /// Says that nothing more comes.
     pub(super) async fn close(&mut self) -> Result<(), Error> {
         // Clients take any other code, and none, for a failure.
         let normal = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
-        self.0.send(Message::Close(Some(normal))).await
+        self.put(Message::Close(Some(normal))).await
+    }
+
+    /// Sends a message once nothing waits before it: among pongs it might find no room.
+    async fn put(&mut self, message: Message) -> Result<(), Error> {
+        self.0.flush().await?;
+        self.0.send(message).await
     }
 }
 
@@ -134,4 +148,75 @@ fn framed(codec: Codec, message: Vec<u8>) -> Message {
         return Message::text(String::from_utf8_lossy(&message).into_owned());
     }
     Message::binary(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use berth_stream::{
+        port_forward::Ports,
+        web_socket::{Encoding, PortForward},
+    };
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex, split};
+    use tokio_tungstenite::tungstenite::Message;
+
+    use super::*;
+
+    /// Far longer than anything here takes.
+    const LONG: Duration = Duration::from_secs(300);
+
+    /// Bytes on their way between both ends.
+    const PIPE: usize = 1 << 10;
+
+    fn codec() -> Codec {
+        PortForward::codec(Encoding::Base64, &Ports::of_query(["80"]).unwrap())
+    }
+
+    /// A message of a client, whose mask changes nothing.
+    fn of_client(first: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[first, 0x80 | u8::try_from(bytes.len()).unwrap(), 0, 0, 0, 0], bytes].concat()
+    }
+
+    #[tokio::test]
+    async fn of_a_client_that_sends_pings_and_reads_nothing_so_much_is_kept_and_no_more() {
+        const PINGS: usize = 40_000;
+        let (near, far) = duplex(PIPE);
+        let (mut reader, mut writer) = over(near).await;
+        let (mut from, mut to) = split(far);
+        let pinging = async {
+            let ping = of_client(0x89, &[b'p'; 125]);
+            for _ in 0..PINGS {
+                to.write_all(&ping).await.unwrap();
+            }
+            to.write_all(&of_client(0x82, b"last")).await.unwrap();
+        };
+        let talk = async {
+            let ((), last) = tokio::join!(pinging, reader.message());
+            assert_eq!(last.as_deref(), Some(&b"last"[..]), "all pings were read");
+            let answering = async {
+                writer.send(codec(), 0, &[b'x'; 3 * DATA_MAX]).await.unwrap();
+                writer.close().await.unwrap();
+                drop((reader, writer));
+            };
+            let mut back = Vec::new();
+            let ((), read) = tokio::join!(answering, from.read_to_end(&mut back));
+            read.unwrap();
+            back
+        };
+        let back = timeout(LONG, talk).await.unwrap();
+        let pongs = back.iter().filter(|byte| **byte == b'p').count();
+        assert!((1..=WAITING_MAX + PIPE).contains(&pongs), "{pongs} bytes of {PINGS} pings were kept");
+        let mut client =
+            WebSocketStream::from_partially_read(tokio::io::empty(), back, Role::Client, None).await;
+        let mut said = 0;
+        loop {
+            match client.next().await.unwrap().unwrap() {
+                Message::Text(text) => said += text.len() - 1,
+                Message::Close(_) => break,
+                _ => {}
+            }
+        }
+        assert_eq!(said, 3 * DATA_MAX.div_ceil(3) * 4, "what was sent has found its way");
+    }
 }
