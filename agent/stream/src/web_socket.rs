@@ -12,9 +12,9 @@ mod negotiation;
 pub use codec::{Codec, Encoding, Incoming, MessageError};
 pub use negotiation::{PortForward, RemoteCommand};
 
-/// Most bytes of a message that a client sends; the library that reads frames is to refuse more. Upstream takes 32 MiB,
-/// clients send 32 KiB at once.
-pub const MESSAGE_MAX: usize = 4 << 20;
+/// Most bytes of a message that a client sends; the library that reads frames is to refuse more. It is held as a whole for as long as
+/// nobody takes it, so there are no more of them than SPDY has that nobody has taken. Upstream takes 32 MiB, clients send 32 KiB at once.
+pub const MESSAGE_MAX: usize = 1 << 20;
 
 /// Most bytes of data in a message to a client.
 pub const DATA_MAX: usize = 32 << 10;

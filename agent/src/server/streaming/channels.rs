@@ -42,7 +42,11 @@ pub(super) enum Said {
 
 /// The client's half.
 #[derive(Debug)]
-pub(super) struct Reader<T>(SplitStream<WebSocketStream<T>>);
+pub(super) struct Reader<T> {
+    messages: SplitStream<WebSocketStream<T>>,
+    /// Whether it ended with a message that is too large.
+    is_too_large: bool,
+}
 
 /// The half of this end.
 #[derive(Debug)]
@@ -57,14 +61,28 @@ pub(super) async fn over<T: AsyncRead + AsyncWrite + Unpin>(io: T) -> (Reader<T>
         .max_message_size(Some(MESSAGE_MAX))
         .max_frame_size(Some(MESSAGE_MAX));
     let (sink, stream) = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await.split();
-    (Reader(stream), Writer(sink))
+    (Reader { messages: stream, is_too_large: false }, Writer(sink))
+}
+
+/// Ends a WebSocket of which nothing more is read. A client that has sent too much at once is told so.
+pub(super) async fn part<T: AsyncRead + AsyncWrite + Unpin>(reader: Reader<T>, mut writer: Writer<T>) {
+    if !reader.is_too_large {
+        return;
+    }
+    let goodbye = async {
+        writer.close_with(CloseCode::Size).await.ok()?;
+        let mut io = reader.messages.reunite(writer.0).ok()?.into_inner();
+        // The rest of the message goes nowhere, but bytes that nobody reads would make the kernel take back what was written.
+        tokio::io::copy(&mut io, &mut tokio::io::sink()).await.ok()
+    };
+    drop(timeout(GOODBYE_WITHIN, goodbye).await);
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Reader<T> {
     /// The bytes of the next message; `None` when the client has gone, or breaks the protocol.
     pub(super) async fn message(&mut self) -> Option<Bytes> {
         loop {
-            match self.0.next().await? {
+            match self.messages.next().await? {
                 Ok(Message::Binary(bytes)) => return Some(bytes),
                 Ok(Message::Text(text)) => return Some(text.into()),
                 Ok(Message::Close(_)) => return None,
@@ -72,6 +90,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Reader<T> {
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
                 Err(error) => {
                     tracing::debug!(error = with_causes(&error), "a WebSocket was lost");
+                    self.is_too_large = matches!(error, Error::Capacity(_));
                     return None;
                 }
             }
@@ -131,8 +150,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Writer<T> {
     /// Says that nothing more comes.
     pub(super) async fn close(&mut self) -> Result<(), Error> {
         // Clients take any other code, and none, for a failure.
-        let normal = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
-        self.put(Message::Close(Some(normal))).await
+        self.close_with(CloseCode::Normal).await
+    }
+
+    async fn close_with(&mut self, code: CloseCode) -> Result<(), Error> {
+        self.put(Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::default() }))).await
     }
 
     /// Sends a message once nothing waits before it: among pongs it might find no room.
@@ -218,5 +240,32 @@ mod tests {
             }
         }
         assert_eq!(said, 3 * DATA_MAX.div_ceil(3) * 4, "what was sent has found its way");
+    }
+
+    /// Sends a message of so many bytes: whether it was taken, and the code that the client is told.
+    async fn sent(length: usize) -> (bool, Option<CloseCode>) {
+        let (near, far) = duplex(PIPE);
+        let (mut reader, writer) = over(near).await;
+        let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
+        let serving = async {
+            let is_taken = reader.message().await.is_some_and(|message| message.len() == length);
+            part(reader, writer).await;
+            is_taken
+        };
+        let talking = async move {
+            // All of it is read, whatever becomes of it.
+            client.send(Message::binary(vec![0; length])).await.unwrap();
+            match client.next().await {
+                Some(Ok(Message::Close(Some(frame)))) => Some(frame.code),
+                _ => None,
+            }
+        };
+        timeout(LONG, async { tokio::join!(serving, talking) }).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_too_large_ends_the_session_and_the_client_is_told() {
+        assert_eq!(sent(1 << 20).await, (true, None));
+        assert_eq!(sent((1 << 20) + 1).await, (false, Some(CloseCode::Size)));
     }
 }

@@ -187,7 +187,7 @@ pub(super) async fn over_tunnel<T: AsyncRead + AsyncWrite + Unpin>(io: T, target
         }
     };
     tokio::select! {
-        () = reading => {}
+        () = reading => channels::part(reader, writer).await,
         () = writing => {}
         () = over_spdy(far, target) => {}
     }

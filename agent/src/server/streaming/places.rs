@@ -10,7 +10,8 @@ use crate::server::{
     shares::{Full, Share, Shares},
 };
 
-/// Sessions of the node: each may hold some hundred KiB and a few descriptors. Logs find places beside them.
+/// Sessions of the node: each may hold some hundred KiB and a few descriptors, and beside them 1 MiB that its process or its ports do not take,
+/// or up to twice that of a message of a WebSocket that comes in parts. Logs find places beside them.
 pub(in crate::server) const NODE_MAX: usize = 384;
 
 /// Sessions of one pod, so that none takes those of all others.

@@ -79,7 +79,7 @@ pub(super) async fn over_channels<T: AsyncRead + AsyncWrite + Unpin>(
     };
     tokio::select! {
         biased;
-        () = read(&mut reader, codec, &mut inputs) => return,
+        () = read(&mut reader, codec, &mut inputs) => return channels::part(reader, writer).await,
         written = writing => if written.is_err() { return },
     }
     reader.farewell().await;

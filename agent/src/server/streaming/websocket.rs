@@ -36,7 +36,7 @@ pub(super) async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     };
     tokio::select! {
         biased;
-        () = read(&mut reader, codec, options, &input) => return,
+        () = read(&mut reader, codec, options, &input) => return channels::part(reader, writer).await,
         written = writing => if written.is_err() { return },
     }
     reader.farewell().await;
