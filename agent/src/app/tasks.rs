@@ -34,7 +34,7 @@ use crate::{
     node_loop::NodeLoop,
     reread::Follower,
     runtime::{self, Watch},
-    server::{self, Lanes, Requests, Served, Streaming},
+    server::{self, Lanes, NodeLogs, Requests, Served, Streaming},
     source,
     stats::Stats,
     store::Store,
@@ -90,6 +90,7 @@ impl Parts {
             requests,
             stats: stats.clone(),
             streaming: Streaming::of(&host, &view, &lanes),
+            node_logs: NodeLogs::of(config.log_requests.of_node, &lanes),
             lanes,
         };
         tasks.spawn(cancelled_with(cancel.clone(), stats.walk()));

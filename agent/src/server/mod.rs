@@ -38,6 +38,7 @@ use std::sync::Arc;
 
 pub use self::{
     answer::{Body, Response},
+    endpoints::node_logs::NodeLogs,
     lanes::{Lane, Lanes},
     log_places::LogPlaces,
     requests::Requests,
@@ -64,6 +65,8 @@ pub struct Served {
     pub configz: Arc<str>,
     /// Requests of both ports.
     pub requests: Requests,
+    /// The node's own logs.
+    pub node_logs: NodeLogs,
     /// Bounds on work that takes long.
     pub lanes: Lanes,
     /// What the node and its pods use.

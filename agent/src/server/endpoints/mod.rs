@@ -17,7 +17,6 @@ use jiff::Timestamp;
 use self::{
     container_logs::ContainerLogs,
     metrics::{Asked, Own},
-    node_logs::NodeLogs,
 };
 use super::{
     Response, Served,
@@ -25,13 +24,7 @@ use super::{
     lanes::Whole,
     streaming::{attach, exec, port_forward, run},
 };
-use crate::{
-    program::Program,
-    stats::{Part, Reading},
-};
-
-/// The node's own logs. Source: `nodeLogDir` of `pkg/kubelet/kubelet_server_journal.go`.
-const NODE_LOGS: &str = "/var/log";
+use crate::stats::{Part, Reading};
 
 /// Answers a request that is allowed.
 pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Request<Incoming>) -> Response {
@@ -47,7 +40,7 @@ pub(super) async fn answer(served: &Arc<Served>, endpoint: Endpoint, request: Re
         }
         Endpoint::NodeLogs { path } => {
             let (parts, _nothing) = request.into_parts();
-            served.node_logs().answer(&path, &parts).await
+            served.node_logs.answer(&path, &parts).await
         }
         Endpoint::Pods => pods::wanted(served.view.clone(), &places(served, request)).await,
         Endpoint::RunningPods => pods::running(served.view.clone(), &places(served, request)).await,
@@ -87,15 +80,6 @@ impl Served {
             paths: &config.node.paths,
             lanes: &self.lanes,
             may_split: config.log_requests.may_split_streams,
-        }
-    }
-
-    fn node_logs(&self) -> NodeLogs {
-        NodeLogs {
-            root: NODE_LOGS.into(),
-            access: self.host.config.log_requests.of_node,
-            journalctl: Program { command: "journalctl".to_owned(), ..Program::default() },
-            lanes: self.lanes.clone(),
         }
     }
 }

@@ -23,18 +23,29 @@ use crate::{
     },
 };
 
+/// The node's own logs. Source: `nodeLogDir` of `pkg/kubelet/kubelet_server_journal.go`.
+const ROOT: &str = "/var/log";
+
 /// What the node's own logs are answered from.
-#[derive(Debug, Clone)]
-pub(in crate::server) struct NodeLogs {
+#[derive(Debug)]
+pub struct NodeLogs {
     /// `/var/log`.
-    pub(in crate::server) root: PathBuf,
-    pub(in crate::server) access: NodeLogAccess,
-    /// `journalctl`, without arguments.
-    pub(in crate::server) journalctl: Program,
-    pub(in crate::server) lanes: Lanes,
+    root: PathBuf,
+    access: NodeLogAccess,
+    /// `journalctl`, without arguments. All requests start it one after the other, so that one whose file system does not answer has one thread
+    /// of the server and no more, however often it is asked for.
+    journalctl: Program,
+    lanes: Lanes,
 }
 
 impl NodeLogs {
+    /// The logs of a node, as far as they may be asked for.
+    #[must_use]
+    pub fn of(access: NodeLogAccess, lanes: &Lanes) -> Self {
+        let journalctl = Program { command: "journalctl".to_owned(), ..Program::default() };
+        Self { root: ROOT.into(), access, journalctl, lanes: lanes.clone() }
+    }
+
     /// Answers a request for what is at a path below the log directory, which has no `..`.
     pub(in crate::server) async fn answer(&self, path: &str, parts: &Parts) -> Response {
         if self.access == NodeLogAccess::Nothing {

@@ -1,13 +1,14 @@
 use std::{fs, io::Read as _, os::unix::fs::symlink, path::Path};
 
 use flate2::read::GzDecoder;
+use futures::{FutureExt as _, future::join_all};
 use http::{HeaderName, Request, header};
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 
 use super::*;
 use crate::server::{
-    lanes::{Lane, THREADS},
+    lanes::{JOURNALS, Lane, THREADS},
     parts::{OF_USER, OfUser},
 };
 
@@ -21,12 +22,10 @@ impl Node {
     fn new() -> Self {
         let root = TempDir::new().unwrap();
         fs::create_dir(root.path().join("log")).unwrap();
-        let logs = NodeLogs {
-            root: root.path().join("log"),
-            access: NodeLogAccess::Services,
-            journalctl: Program { command: "/nowhere/journalctl".to_owned(), ..Program::default() },
-            lanes: Lanes { node: Lane::new(1), ..Lanes::default() },
-        };
+        let lanes = Lanes { node: Lane::new(1), ..Lanes::default() };
+        let mut logs = NodeLogs::of(NodeLogAccess::Services, &lanes);
+        logs.root = root.path().join("log");
+        logs.journalctl.command = "/nowhere/journalctl".to_owned();
         Self { root, logs }
     }
 
@@ -49,7 +48,7 @@ impl Node {
         fs::write(&script, text).unwrap();
         let name = script.to_str().unwrap().to_owned();
         // The arguments come behind.
-        self.logs.journalctl = Program { command: "sh".to_owned(), args: vec![name], ..Program::default() };
+        (self.logs.journalctl.command, self.logs.journalctl.args) = ("sh".to_owned(), vec![name]);
         self
     }
 
@@ -335,6 +334,32 @@ async fn the_units_of_the_journal_are_asked_for_in_a_place_too() {
     while lane.free() < all {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_cannot_be_started_has_one_thread_whoever_asks_for_it() {
+    let node = Node::new().with_journal("echo of the journal");
+    node.write("kubelet", "of a file\n");
+    let (answer, hangs) = std::sync::mpsc::sync_channel::<()>(0);
+    let hung = node.logs.journalctl.starter.run(services::JOURNAL_LIMIT, move || hangs.recv().is_ok());
+    assert!(hung.now_or_never().is_none(), "it is begun, and nobody waits for it");
+    let asked = join_all((0..=JOURNALS).map(|_| node.ask("?query=kubelet")));
+    // Time goes on by itself nowhere, since a thread is at work.
+    let time = async {
+        loop {
+            tokio::time::advance(services::JOURNAL_LIMIT).await;
+        }
+    };
+    let said = tokio::select! {
+        said = asked => said,
+        () = time => unreachable!(),
+    };
+    assert!(said.iter().all(|said| *said == (200, "of a file\n".to_owned())), "{said:?}");
+    assert!(!node.root.path().join("asked").exists(), "no other was started");
+    drop(answer);
+    // What is printed takes as long as it does.
+    tokio::time::resume();
+    assert_eq!(node.ask("?query=kubelet").await, (200, "of the journal\n".to_owned()));
 }
 
 #[tokio::test]
