@@ -15,15 +15,17 @@ use super::{
 pub(super) struct Most {
     /// Of the node.
     pub(super) all: usize,
-    /// Of one container, so that none takes those of all others, and of those that the node has itself.
+    /// Of the containers of one namespace, so that none takes those of all others.
+    pub(super) of_namespace: usize,
+    /// Of one container, for the same reason, and of those that the node has itself.
     pub(super) each: usize,
 }
 
 /// Those that are followed. Each may have a connection, and has a few descriptors.
-pub(super) const FOLLOWED: Most = Most { all: 256, each: 64 };
+pub(super) const FOLLOWED: Most = Most { all: 256, of_namespace: 128, each: 64 };
 
 /// Those that are given to their end. Each has a file open for as long as its reader takes.
-pub(super) const NOT_FOLLOWED: Most = Most { all: 256, each: 64 };
+pub(super) const NOT_FOLLOWED: Most = Most { all: 256, of_namespace: 128, each: 64 };
 
 /// Whose a log is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,23 +37,44 @@ enum Whose {
 /// Places for logs. Clones share them.
 #[derive(Debug, Clone)]
 pub struct LogPlaces {
-    followed: Shares<Whose>,
-    not_followed: Shares<Whose>,
+    followed: Sort,
+    not_followed: Sort,
     lasting: Lasting,
+}
+
+/// Places for one sort of logs.
+#[derive(Debug, Clone)]
+struct Sort {
+    most: Most,
+    /// What they are called.
+    what: &'static str,
+    logs: Shares<Whose>,
+    namespaces: Shares<String>,
 }
 
 /// A place, until it is dropped.
 #[derive(Debug)]
 pub(super) struct LogPlace {
     _of_log: Share<Whose>,
+    _of_namespace: Option<Share<String>>,
     _lasts: Lasts,
+}
+
+impl Sort {
+    fn new(most: Most, what: &'static str) -> Self {
+        let (logs, namespaces) = (Shares::new(most.all, most.each), Shares::new(most.all, most.of_namespace));
+        Self { most, what, logs, namespaces }
+    }
 }
 
 impl LogPlaces {
     /// Those that are free, of which none is had that `lasting` has not.
     pub(super) fn beside(lasting: &Lasting) -> Self {
-        let shares = |most: Most| Shares::new(most.all, most.each);
-        Self { followed: shares(FOLLOWED), not_followed: shares(NOT_FOLLOWED), lasting: lasting.clone() }
+        Self {
+            followed: Sort::new(FOLLOWED, "followers of logs"),
+            not_followed: Sort::new(NOT_FOLLOWED, "logs under way"),
+            lasting: lasting.clone(),
+        }
     }
 
     /// Takes a place for a log of a container.
@@ -64,17 +87,19 @@ impl LogPlaces {
         container: &ContainerName,
         is_followed: bool,
     ) -> Result<LogPlace, Refusal> {
-        let (shares, most, what) = if is_followed {
-            (&self.followed, FOLLOWED, "followers of logs")
-        } else {
-            (&self.not_followed, NOT_FOLLOWED, "logs under way")
-        };
-        let of_log =
-            shares.take(&Whose::Container(uid.clone(), container.clone())).map_err(|full| match full {
-                Full::All => Refusal::too_many("the node", most.all, what),
-                Full::Own => Refusal::too_many("the container", most.each, what),
-            })?;
-        Ok(LogPlace { _of_log: of_log, _lasts: self.lasting.take(&name.namespace)? })
+        let sort = if is_followed { &self.followed } else { &self.not_followed };
+        let (most, what) = (sort.most, sort.what);
+        let whose = Whose::Container(uid.clone(), container.clone());
+        let of_log = sort.logs.take(&whose).map_err(|full| match full {
+            Full::All => Refusal::too_many("the node", most.all, what),
+            Full::Own => Refusal::too_many("the container", most.each, what),
+        })?;
+        let of_namespace = sort.namespaces.take(&name.namespace).map_err(|full| match full {
+            Full::All => Refusal::too_many("the node", most.all, what),
+            Full::Own => Refusal::too_many("the namespace", most.of_namespace, what),
+        })?;
+        let lasts = self.lasting.take(&name.namespace)?;
+        Ok(LogPlace { _of_log: of_log, _of_namespace: Some(of_namespace), _lasts: lasts })
     }
 
     /// Takes a place for a log that the node has itself.
@@ -82,17 +107,19 @@ impl LogPlaces {
     /// # Errors
     /// 429 when there is none.
     pub(super) fn of_node(&self) -> Result<LogPlace, Refusal> {
-        let of_log = self.not_followed.take(&Whose::Node).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", NOT_FOLLOWED.all, "logs under way"),
-            Full::Own => Refusal::too_many("the node", NOT_FOLLOWED.each, "logs of its own under way"),
+        let Sort { most, what, logs, .. } = &self.not_followed;
+        let of_log = logs.take(&Whose::Node).map_err(|full| match full {
+            Full::All => Refusal::too_many("the node", most.all, what),
+            Full::Own => Refusal::too_many("the node", most.each, "logs of its own under way"),
         })?;
-        Ok(LogPlace { _of_log: of_log, _lasts: self.lasting.take("")? })
+        Ok(LogPlace { _of_log: of_log, _of_namespace: None, _lasts: self.lasting.take("")? })
     }
 
     /// Whether no log is given.
     #[cfg(test)]
     pub(super) fn are_free(&self) -> bool {
-        self.followed.is_empty() && self.not_followed.is_empty() && self.lasting.is_empty()
+        let sorts = [&self.followed, &self.not_followed];
+        sorts.iter().all(|sort| sort.logs.is_empty() && sort.namespaces.is_empty()) && self.lasting.is_empty()
     }
 }
 
@@ -159,27 +186,30 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_container_nor_the_node_has_more_than_its_logs() {
+    fn neither_a_container_nor_a_namespace_nor_the_node_has_more_than_its_logs() {
         for (is_followed, what) in [(true, "followers of logs"), (false, "logs under way")] {
             let places = LogPlaces::beside(&Lasting::default());
-            let take = |pod: usize, container: &str| {
-                // Two namespaces, neither of which has more than its part.
-                let name = PodName { namespace: (pod % 2).to_string(), name: pod.to_string() };
+            let take = |namespace: &str, pod: usize, container: &str| {
+                let name = PodName { namespace: namespace.to_owned(), name: pod.to_string() };
                 let (uid, container) = (PodUid::new(pod.to_string()), ContainerName::new(container));
                 places.of_container((&name, &uid), &container, is_followed)
             };
-            let Most { all, each } = if is_followed { FOLLOWED } else { NOT_FOLLOWED };
-            let mut held: Vec<LogPlace> = (0..each).map(|_| take(0, "c").unwrap()).collect();
-            let refusal = take(0, "c").unwrap_err();
-            assert_eq!(refusal.status, 429);
-            assert!(refusal.text.starts_with(&format!("the container has 64 {what}")), "{}", refusal.text);
-            assert_eq!(refusal.headers, [("retry-after", "10".to_owned())]);
-            held.push(take(0, "d").unwrap());
-            held.extend((held.len()..all).map(|number| take(1 + number / each, "c").unwrap()));
-            let refusal = take(99, "c").unwrap_err();
-            assert!(refusal.text.starts_with(&format!("the node has 256 {what}")), "{}", refusal.text);
+            let is_refused = |(namespace, pod, container): (&str, usize, &str), text: &str| {
+                let refusal = take(namespace, pod, container).unwrap_err();
+                assert_eq!(refusal.status, 429);
+                assert!(refusal.text.starts_with(&format!("{text} {what}")), "{}", refusal.text);
+                assert_eq!(refusal.headers, [("retry-after", "10".to_owned())]);
+            };
+            let Most { all, of_namespace, each } = if is_followed { FOLLOWED } else { NOT_FOLLOWED };
+            let mut held: Vec<LogPlace> = (0..each).map(|_| take("a", 0, "c").unwrap()).collect();
+            is_refused(("a", 0, "c"), "the container has 64");
+            held.push(take("a", 0, "d").unwrap());
+            held.extend((held.len()..of_namespace).map(|_| take("a", 1, "c").unwrap()));
+            is_refused(("a", 2, "c"), "the namespace has 128");
+            held.extend((held.len()..all).map(|number| take("b", 3 + number / each, "c").unwrap()));
+            is_refused(("c", 99, "c"), "the node has 256");
             held.pop();
-            held.push(take(99, "c").unwrap());
+            held.push(take("c", 99, "c").unwrap());
             drop(held);
             assert!(places.are_free(), "nothing is kept of containers that have none");
         }

@@ -23,7 +23,7 @@ mod port_forward;
 mod pump;
 pub(super) mod run;
 mod session;
-mod sockets;
+pub(super) mod sockets;
 mod spdy;
 mod switch;
 mod websocket;

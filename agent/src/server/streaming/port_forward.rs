@@ -64,7 +64,7 @@ where
     let target = Target {
         ports: pod_port::Ports::of(view.pod.network, &sandbox),
         pod: sandbox.to_string(),
-        sockets: streaming.sockets.of_session(),
+        sockets: streaming.sockets.of_session(&path.name.namespace),
     };
     let place = streaming.place(&view)?;
     // The runtime would be asked where to find the session.

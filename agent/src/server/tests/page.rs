@@ -19,6 +19,7 @@ use super::super::{
         idle::GONE_AFTER,
         places,
         run::{self, OUTPUT_MAX},
+        sockets,
     },
 };
 
@@ -78,13 +79,8 @@ fn of_connections() -> [(&'static str, String); 6] {
     ]
 }
 
-fn of_endpoints() -> [(&'static str, String); 10] {
-    let journal = JOURNAL_LIMIT.as_secs();
-    let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
-    let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
-    let (runs_of_namespace, runs) = (run::NAMESPACE_MAX, run::ALL_MAX);
-    let gone = GONE_AFTER.as_secs();
-    let (names, output) = (NAMES_MAX, OUTPUT_MAX >> 20);
+fn of_logs() -> [(&'static str, String); 5] {
+    let (journal, names) = (JOURNAL_LIMIT.as_secs(), NAMES_MAX);
     [
         (
             "Lists, statistics and metrics",
@@ -99,16 +95,42 @@ fn of_endpoints() -> [(&'static str, String); 10] {
             ),
         ),
         ("Names of a directory below `/logs/`", format!("{},{:03}", names / 1000, names % 1000)),
-        ("Followers of logs", format!("{} of a container, {} of the node", FOLLOWED.each, FOLLOWED.all)),
+        (
+            "Followers of logs",
+            format!(
+                "{} of a container, {} of a namespace, {} of the node",
+                FOLLOWED.each, FOLLOWED.of_namespace, FOLLOWED.all
+            ),
+        ),
         (
             "Logs that are not followed, and files below `/logs/`",
             format!(
-                "{each} of a container and {each} of the node's own, {all} of the node, each until it was taken",
+                "{each} of a container and {each} of the node's own, {} of a namespace, {all} of the node, each until it was \
+                 taken",
+                NOT_FOLLOWED.of_namespace,
                 each = NOT_FOLLOWED.each,
                 all = NOT_FOLLOWED.all
             ),
         ),
+    ]
+}
+
+fn of_sessions() -> [(&'static str, String); 6] {
+    let (of_pod, sessions) = (places::POD_MAX, places::NODE_MAX);
+    let (lasting, of_namespace) = (lasting::NODE_MAX, lasting::NAMESPACE_MAX);
+    let (runs_of_namespace, runs) = (run::NAMESPACE_MAX, run::ALL_MAX);
+    let (gone, output) = (GONE_AFTER.as_secs(), OUTPUT_MAX >> 20);
+    [
         ("Commands, attachments and forwarded ports", format!("{of_pod} of a pod, {sessions} of the node")),
+        (
+            "Connections to forwarded ports",
+            format!(
+                "{} of a session, {} of a namespace, {} of the node",
+                sockets::SESSION_MAX,
+                sockets::NAMESPACE_MAX,
+                sockets::NODE_MAX
+            ),
+        ),
         (
             "Sessions and logs, together",
             format!("{lasting} of the node's connections, {of_namespace} of them of a namespace"),
@@ -162,7 +184,8 @@ fn of_who_asks() -> [(&'static str, String); 3] {
 
 #[test]
 fn every_bound_is_named_as_it_is() {
-    let bounds: Vec<_> = of_connections().into_iter().chain(of_endpoints()).chain(of_who_asks()).collect();
+    let bounds = of_connections().into_iter().chain(of_logs()).chain(of_sessions()).chain(of_who_asks());
+    let bounds: Vec<_> = bounds.collect();
     let bounds: Vec<_> = bounds.iter().map(|(what, bound)| (*what, bound.as_str())).collect();
     assert_eq!(rows(), bounds);
     let known = format!("{} of an address do not count", Places::SERVER.known);

@@ -225,8 +225,11 @@ async fn listen() -> (Target, String) {
             tokio::spawn(echo(socket, Numbers(number)));
         }
     });
-    let target =
-        Target { ports: Ports::OfNode, pod: "echoes".to_owned(), sockets: Sockets::default().of_session() };
+    let target = Target {
+        ports: Ports::OfNode,
+        pod: "echoes".to_owned(),
+        sockets: Sockets::default().of_session("shop"),
+    };
     (target, port)
 }
 

@@ -293,7 +293,7 @@ async fn a_session_has_so_many_connections_and_the_next_is_told() {
 async fn a_port_that_takes_nothing_is_given_up_when_others_wait() {
     let ((stuck, stuck_port), (listener, port)) = (listen().await, listen().await);
     let ports = Ports::of_query([&*stuck_port, &*port]).unwrap();
-    let sockets = Sockets::default().of_session();
+    let sockets = Sockets::default().of_session("shop");
     let target = Target { ports: pod_port::Ports::OfNode, pod: "web".to_owned(), sockets };
     let (near, far) = duplex(64 << 10);
     let pods = async {
