@@ -20,7 +20,7 @@ use super::{
     channels,
     mux::{Mux, Opened, Stream},
     pass::{End, pass},
-    sockets::OfSession,
+    sockets::{Full, OfSession, Place},
     spdy::told,
 };
 use crate::{causes::with_causes, pod_port::Ports};
@@ -40,17 +40,17 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Forwards one connection, until both ends have said their last or one is gone, or there is a reason to give it up. What went
+    /// Forwards one connection that has its place, until both ends have said their last or one is gone, or there is a reason to give it up. What went
     /// wrong is told in the error stream.
     pub(super) async fn forward(
         self,
-        port: u16,
+        (port, place): (u16, Result<Place, Full>),
         (data, end): (impl AsyncRead + AsyncWrite, End),
         mut error: impl AsyncWrite + Unpin,
         given_up: impl Future<Output = String>,
     ) {
         let ended = tokio::select! {
-            ended = self.connect_and_pass(port, (data, end), &mut error) => ended,
+            ended = self.connect_and_pass((port, place), (data, end), &mut error) => ended,
             why = given_up => Err(why),
         };
         if let Err(why) = ended {
@@ -64,11 +64,11 @@ impl Target {
 
     async fn connect_and_pass(
         &self,
-        port: u16,
+        (port, place): (u16, Result<Place, Full>),
         (data, end): (impl AsyncRead + AsyncWrite, End),
         error: &mut (impl AsyncWrite + Unpin),
     ) -> Result<(), String> {
-        let _place = self.sockets.take().map_err(|full| full.to_string())?;
+        let _place = place.map_err(|full| full.to_string())?;
         let socket = self.ports.connect(port).await.map_err(|unreached| with_causes(&unreached))?;
         pass(socket, data, end, error).await
     }
@@ -97,8 +97,8 @@ async fn serve(mux: &Mux, target: Target) {
                 let Some(pair) = paired(mux, &opened, &mut pairs, &mut waiting, begun.elapsed()) else { continue };
                 let (data, error) = (waiting.remove(&pair.data), waiting.remove(&pair.error));
                 if let Some((data, error)) = data.zip(error) {
-                    let target = target.clone();
-                    forwarded.spawn(target.forward(pair.port, (data, End::Told), error, pending()));
+                    let (target, place) = (target.clone(), target.sockets.take());
+                    forwarded.spawn(target.forward((pair.port, place), (data, End::Told), error, pending()));
                 }
             }
             () = at(until) => {

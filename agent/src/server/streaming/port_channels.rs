@@ -4,7 +4,15 @@
 //! ports of the session share. Upstream waits for ever. Here a port that takes nothing for a time in which others wait is given up.
 //! Source: `k8s.io/cri-streaming` `portforward/websocket.go`.
 
-use std::{collections::BTreeMap, future::pending, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::{pending, poll_fn},
+    io,
+    mem::MaybeUninit,
+    pin::Pin,
+    task::{Poll, ready},
+    time::Duration,
+};
 
 use berth_stream::{
     port_forward::Ports,
@@ -12,9 +20,7 @@ use berth_stream::{
 };
 use hyper::body::Bytes;
 use tokio::{
-    io::{
-        AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, WriteHalf, duplex, split,
-    },
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, WriteHalf, duplex, split},
     sync::{mpsc, oneshot},
     task::JoinSet,
     time::timeout,
@@ -24,6 +30,7 @@ use super::{
     channels::{self, Reader, Said},
     forward::{PIPE, Target},
     pass::{BUFFER, End},
+    sockets::Place,
 };
 
 /// Messages of all ports of a session that wait for its WebSocket.
@@ -48,25 +55,25 @@ enum Put {
     Stuck,
 }
 
-/// Forwards one connection to each port, over two channels of a WebSocket.
+/// Forwards one connection to each port, which has a place for it, over two channels of a WebSocket.
 pub(super) async fn over_channels<T: AsyncRead + AsyncWrite + Unpin>(
     io: T,
     encoding: Encoding,
-    ports: &Ports,
+    (ports, places): (&Ports, Vec<Place>),
     target: Target,
 ) {
     let codec = PortForward::codec(encoding, ports);
     let (mut reader, mut writer) = channels::over(io).await;
     let (sender, mut told) = mpsc::channel(QUEUE);
     let (mut inputs, mut forwarded) = (BTreeMap::new(), JoinSet::new());
-    for (port, data, error) in ports.iter() {
+    for ((port, data, error), place) in ports.iter().zip(places) {
         let ((ours, theirs), (errors, their_errors)) = (duplex(PIPE), duplex(PIPE));
         let (from_pod, pipe) = split(ours);
         let (stuck, is_stuck) = oneshot::channel();
         inputs.insert(data, Input { pipe, stuck });
         let greeting = Ports::greeting(port);
-        let forward = target.clone().forward(port, (theirs, End::Untold), their_errors, given_up(is_stuck));
-        forwarded.spawn(forward);
+        let (to, given_up) = ((port, Ok(place)), given_up(is_stuck));
+        forwarded.spawn(target.clone().forward(to, (theirs, End::Untold), their_errors, given_up));
         forwarded.spawn(pass_channel(from_pod, data, greeting, sender.clone()));
         forwarded.spawn(pass_channel(errors, error, greeting, sender.clone()));
     }
@@ -138,21 +145,46 @@ async fn pass_channel(
     told: mpsc::Sender<(u8, Bytes)>,
 ) {
     let mut piece = Bytes::copy_from_slice(&greeting);
-    let mut buffer = vec![0; BUFFER];
     // Fails only when the session is over.
     while told.send((channel, piece)).await.is_ok() {
-        match from.read(&mut buffer).await {
-            Ok(count @ 1..) => piece = Bytes::copy_from_slice(&buffer[..count]),
+        match next(&mut from).await {
+            Ok(read) if !read.is_empty() => piece = read,
             Ok(_) | Err(_) => return,
         }
     }
 }
 
+/// What is read next; empty at the end. There is no memory for it before it is there: most channels say nothing for as long as they last.
+async fn next(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
+    poll_fn(|context| {
+        let mut room = [MaybeUninit::uninit(); BUFFER];
+        let mut read = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut *from).poll_read(context, &mut read))?;
+        Poll::Ready(Ok(Bytes::copy_from_slice(read.filled())))
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
+    use tokio::{io::AsyncReadExt as _, time::Instant};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_channel_that_says_nothing_has_no_buffer() {
+        let (mut to, mut from) = duplex(2 * BUFFER);
+        let reading = next(&mut from);
+        assert!(size_of_val(&reading) < 256, "{} bytes", size_of_val(&reading));
+        drop(reading);
+        to.write_all(&[b'x'; BUFFER + 1]).await.unwrap();
+        drop(to);
+        let mut lengths = Vec::new();
+        for _ in 0..3 {
+            lengths.push(next(&mut from).await.unwrap().len());
+        }
+        assert_eq!(lengths, [BUFFER, 1, 0]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_port_is_waited_for_while_it_takes_something_or_nobody_else_waits() {

@@ -19,6 +19,7 @@ use super::{
     forward::{self, Target},
     idle::Watched,
     port_channels::over_channels,
+    sockets,
     switch::{asked, is_web_socket, not_spoken, offered, switch},
 };
 use crate::{
@@ -31,7 +32,8 @@ use crate::{
 enum Protocol {
     Spdy,
     Tunnel,
-    Channels(Encoding, Ports),
+    /// To these ports, each of which has a place for its connection.
+    Channels(Encoding, Ports, Vec<sockets::Place>),
 }
 
 /// Answers `/portForward`.
@@ -57,7 +59,7 @@ where
     let found = view.and_then(|view| Some((view.sandbox.clone()?, view)));
     let (sandbox, view) = has_sandbox(found, &path.name)?;
     let to = asked(&request)?;
-    let (protocol, name) = spoken(&request, to, ports)?;
+    let (mut protocol, name) = spoken(&request, to, ports)?;
     if matches!(protocol, Protocol::Tunnel) {
         streaming.metrics.web_socket("portforward");
     }
@@ -67,6 +69,9 @@ where
         sockets: streaming.sockets.of_session(&path.name.namespace),
     };
     let place = streaming.place(&view)?;
+    if let Protocol::Channels(_, ports, places) = &mut protocol {
+        *places = target.sockets.take_all(ports.iter().count()).map_err(sockets::Full::refusal)?;
+    }
     // The runtime would be asked where to find the session.
     streaming.metrics.runtime_operation("port_forward", true, began.elapsed());
     let over = streaming.over(&request);
@@ -108,7 +113,7 @@ fn spoken<B>(
         PortForward::Tunnel { name } => (Protocol::Tunnel, Some(name)),
         PortForward::Channels { name, encoding } => {
             let ports = ports.ok_or_else(|| Refusal::bad_request(PortsError::Missing.to_string()))?;
-            (Protocol::Channels(encoding, ports), name)
+            (Protocol::Channels(encoding, ports, Vec::new()), name)
         }
     })
 }
@@ -117,6 +122,8 @@ async fn serve<T: AsyncRead + AsyncWrite + Unpin>(io: T, protocol: Protocol, tar
     match protocol {
         Protocol::Spdy => forward::over_spdy(io, target).await,
         Protocol::Tunnel => forward::over_tunnel(io, target).await,
-        Protocol::Channels(encoding, ports) => over_channels(io, encoding, &ports, target).await,
+        Protocol::Channels(encoding, ports, places) => {
+            over_channels(io, encoding, (&ports, places), target).await;
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use berth_core::server::streaming::Refusal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::server::shares::{self, Share, Shares};
@@ -64,7 +65,27 @@ impl Sockets {
     }
 }
 
+impl Full {
+    /// For who asks for connections with a request.
+    pub(super) fn refusal(self) -> Refusal {
+        let (whose, most) = match self {
+            Self::Session => ("this session", SESSION_MAX),
+            Self::Namespace => ("the namespace", NAMESPACE_MAX),
+            Self::Node => ("the node", NODE_MAX),
+        };
+        Refusal::too_many(whose, most, "forwarded connections")
+    }
+}
+
 impl OfSession {
+    /// Takes so many places, or none.
+    ///
+    /// # Errors
+    /// There are fewer.
+    pub(super) fn take_all(&self, count: usize) -> Result<Vec<Place>, Full> {
+        (0..count).map(|_number| self.take()).collect()
+    }
+
     /// Takes a place.
     ///
     /// # Errors

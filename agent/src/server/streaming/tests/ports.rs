@@ -13,7 +13,7 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    client::{Frame, Spdy, WebSocket, ask, spdy},
+    client::{Frame, Spdy, UPGRADE, WebSocket, ask, spdy},
     commands::{for_spdy, for_websocket, has_all_places},
     world::{LONG, World},
 };
@@ -288,12 +288,43 @@ async fn a_session_has_so_many_connections_and_the_next_is_told() {
     }
 }
 
+#[tokio::test]
+async fn a_request_for_more_ports_than_there_are_places_is_refused_and_has_none() {
+    let world = World::start().await;
+    let headers = [
+        UPGRADE,
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-protocol", "v4.channel.k8s.io"),
+    ];
+    let sessions = [(); 2].map(|()| world.streaming.sockets.of_session("shop"));
+    let mut held: Vec<_> = sessions.iter().map(|session| session.take_all(256).unwrap()).collect();
+    held[0].pop();
+    let (_port, number) = nobodys_port();
+    let talk = async {
+        for _ in 0..2 {
+            let answer =
+                ask(world.address, "GET", &format!("{TARGET}?port={number},{number}"), &headers).await;
+            assert!(answer.head.contains("retry-after: 10"), "{}", answer.head);
+            let status = answer.status;
+            let text =
+                "the namespace has 512 forwarded connections, which is as many as it may: end one of them";
+            assert_eq!((status, answer.text().await.trim_end()), (429, text));
+        }
+        let answer = ask(world.address, "GET", &format!("{TARGET}?port={number}"), &headers).await;
+        assert_eq!(answer.status, 101, "{}", answer.head);
+    };
+    timeout(LONG, talk).await.unwrap();
+}
+
 /// 32 MiB are more than wait anywhere on the way.
 #[tokio::test(start_paused = true)]
 async fn a_port_that_takes_nothing_is_given_up_when_others_wait() {
     let ((stuck, stuck_port), (listener, port)) = (listen().await, listen().await);
     let ports = Ports::of_query([&*stuck_port, &*port]).unwrap();
     let sockets = Sockets::default().of_session("shop");
+    let places = sockets.take_all(2).unwrap();
     let target = Target { ports: pod_port::Ports::OfNode, pod: "web".to_owned(), sockets };
     let (near, far) = duplex(64 << 10);
     let pods = async {
@@ -327,7 +358,7 @@ async fn a_port_that_takes_nothing_is_given_up_when_others_wait() {
     };
     // Time goes on by itself wherever all wait, so there is none that is long.
     let failure = tokio::select! {
-        () = over_channels(near, Encoding::Binary, &ports, target) => panic!("the session has ended"),
+        () = over_channels(near, Encoding::Binary, (&ports, places), target) => panic!("the session has ended"),
         () = async { tokio::join!(pods, sending); } => unreachable!(),
         failure = receiving => failure,
     };
