@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use berth_core::{
     paths,
-    stats::{FileSystem, INTERVAL, Mounted, PodSubject, PodUsage, Usage, VolumeSubject, mounted, upper_dir},
+    stats::{FileSystem, Mounted, PodSubject, PodUsage, Usage, VolumeSubject, mounted, upper_dir},
 };
 use jiff::Timestamp;
 
@@ -35,18 +35,8 @@ enum Meant {
 }
 
 impl Stats {
-    /// Measures the file systems of the node when that is due.
-    pub(super) async fn measure_node_if_due(&self) {
-        // Fails only when it is closed, which nobody does.
-        let Ok(_turn) = self.0.node_turn.acquire().await else { return };
-        let now = Timestamp::now();
-        let is_fresh = |(at, _): &(Timestamp, FileSystem)| now.duration_since(*at).unsigned_abs() < INTERVAL;
-        if !self.disks().node.as_ref().is_some_and(is_fresh) {
-            self.measure_node().await;
-        }
-    }
-
-    async fn measure_node(&self) {
+    /// Measures the file systems of the node: whether those of the agent and of images have answered.
+    pub(super) async fn measure_node(&self) -> bool {
         let root = self.0.host.config.node.paths.root.clone();
         let shown = mounted(&proc::text(Path::new("/proc/thread-self/mountinfo")).unwrap_or_default(), &root);
         let images = self.layers_dir().await.unwrap_or_default();
@@ -57,6 +47,7 @@ impl Stats {
         let mut found = found.into_iter();
         let mut next = || found.next().flatten().and_then(|found| Some((time(&found)?, file_system(&found))));
         let (node, images) = (next(), next());
+        let is_known = node.is_some() && images.is_some();
         let mut disks = self.disks();
         disks.node = node.or(disks.node);
         disks.images = images.or(disks.images);
@@ -65,6 +56,7 @@ impl Stats {
         if !shown.is_empty() {
             disks.mounted = shown;
         }
+        is_known
     }
 
     /// Measures what a pod has on disks. What could not be measured stays as it was.

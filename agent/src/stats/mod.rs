@@ -18,6 +18,7 @@ mod network;
 mod newest;
 mod proc;
 mod reading;
+mod tries;
 mod walk;
 
 use std::{
@@ -32,10 +33,10 @@ use berth_core::{
     time::Mono,
 };
 use jiff::Timestamp;
-use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::sync::{OnceCell, watch};
 
 pub use self::asked::{Part, Reading};
-use self::{cgroupfs::Hierarchy, newest::Newest, reading::Reader};
+use self::{cgroupfs::Hierarchy, newest::Newest, reading::Reader, tries::Tries};
 use crate::{clock, effects::Host, one_thread::OneThread, view::View};
 
 /// How long a reading may take. Files of the kernel do not wait for a disk, but the machine may be busy.
@@ -66,8 +67,8 @@ struct Inner {
     disks: Mutex<DiskUsage>,
     /// When somebody has asked for what is on disks.
     wanted: watch::Sender<Option<Mono>>,
-    /// One request at a time has the node measured; those behind it find what it found.
-    node_turn: Semaphore,
+    /// Requests have the node measured, where that is due.
+    node: Tries,
     /// Where containerd has its layers, where it says so.
     layers_dir: OnceCell<Option<String>>,
     /// What the machine is, read once.
@@ -91,7 +92,7 @@ impl Stats {
             newest: Newest::default(),
             disks: Mutex::default(),
             wanted: watch::Sender::new(None),
-            node_turn: Semaphore::new(1),
+            node: Tries::default(),
             layers_dir: OnceCell::default(),
             machine: OnceLock::default(),
             began: Timestamp::now(),
@@ -106,7 +107,7 @@ impl Stats {
             Part::ProcessorsAndMemory => None,
             Part::Everything => {
                 self.0.wanted.send_replace(Some(clock::mono()));
-                self.measure_node_if_due().await;
+                self.0.node.make_if_due(clock::mono, || self.measure_node()).await;
                 Some(self.disks().clone())
             }
         };
