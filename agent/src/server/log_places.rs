@@ -65,6 +65,11 @@ impl Sort {
         let (logs, namespaces) = (Shares::new(most.all, most.each), Shares::new(most.all, most.of_namespace));
         Self { most, what, logs, namespaces }
     }
+
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.logs.is_empty() && self.namespaces.is_empty()
+    }
 }
 
 impl LogPlaces {
@@ -118,8 +123,7 @@ impl LogPlaces {
     /// Whether no log is given.
     #[cfg(test)]
     pub(super) fn are_free(&self) -> bool {
-        let sorts = [&self.followed, &self.not_followed];
-        sorts.iter().all(|sort| sort.logs.is_empty() && sort.namespaces.is_empty()) && self.lasting.is_empty()
+        self.followed.is_empty() && self.not_followed.is_empty() && self.lasting.is_empty()
     }
 }
 
