@@ -212,7 +212,8 @@ mod tests {
             ("/healthz/x", "", "404 page not found\n", 3),
         ] {
             let told = said(path, query, &metrics);
-            assert!(told.body().ends_with(text), "{path} {query}: {told:?}");
+            let status = if path == "/healthz/x" { 404 } else { 200 };
+            assert!(told.status() == status && told.body().ends_with(text), "{path} {query}: {told:?}");
             let shown = metrics.health_text();
             let labels = "name=\"ping\",status=\"success\",type=\"healthz\"";
             let line = format!("kubernetes_healthchecks_total{{{labels}}} {count}\n");

@@ -211,7 +211,11 @@ impl NodeLoop {
                     sinks.publish(&published);
                 }
                 self.host.metrics.publishes(&published, Timestamp::now());
+                let is_over = published.status.phase.is_final();
                 self.view.publish(published);
+                if is_over {
+                    self.host.metrics.unprobed(&pod);
+                }
                 self.answer(op, Ok(()));
             }
             Act::Withdraw => {
@@ -220,6 +224,7 @@ impl NodeLoop {
                 }
                 self.host.metrics.withdrawn(&pod, Timestamp::now());
                 self.view.remove(&pod);
+                self.host.metrics.unprobed(&pod);
             }
             Act::Note(note) => {
                 let event = &note.event;

@@ -64,6 +64,8 @@ struct Inner {
     probes: Probes,
     health: Health,
     of_pods: Mutex<OfPods>,
+    /// Whoever counts anew what there is, and shows it.
+    looking: Mutex<()>,
 }
 
 /// What is remembered of pods to measure them.
@@ -112,6 +114,7 @@ impl Metrics {
             health: Health::new(process.started())?,
             process,
             of_pods: Mutex::default(),
+            looking: Mutex::default(),
             registry,
         };
         Ok(Self(Arc::new(inner)))
@@ -233,16 +236,13 @@ impl Metrics {
             let status = self.0.view.status(uid);
             let all = status.iter().flat_map(|status| status.all_containers());
             let of_id = all.into_iter().find(|container| container.id.as_ref() == Some(id));
-            // What is still told of a pod that has ended is for nobody.
-            if let Some((status, container)) = status.as_ref().zip(of_id)
-                && !status.phase.is_final()
+            if let (Some((status, container)), Ok(Outcome::Probed(answer))) =
+                (status.as_ref().zip(of_id), outcome)
             {
-                let answer = match outcome {
-                    Ok(Outcome::Probed(answer)) => Some(answer),
-                    Ok(_) | Err(_) => None,
-                };
                 let key = (uid.clone(), container.name.clone(), *kind);
-                self.0.probes.answered(&status.name, key, answer, took);
+                // What is still told of a pod that has ended is for nobody.
+                let is_wanted = || self.0.view.status(uid).is_some_and(|status| !status.phase.is_final());
+                self.0.probes.answered(&status.name, key, answer, took, is_wanted);
             }
         }
     }
@@ -271,9 +271,6 @@ impl Metrics {
             (started, over, of_pods.gone.remove(&pod.uid))
         };
         self.0.pods.start(&started);
-        if status.phase.is_final() {
-            self.0.probes.withdrawn(&pod.uid);
-        }
         let changed = &self.0.changed;
         changed.started(started.running);
         changed.over(over);
@@ -315,12 +312,18 @@ impl Metrics {
         of_pods.gone.insert(uid.clone());
         drop(of_pods);
         self.0.changed.over(over);
+    }
+
+    /// The view shows that a pod has ended, or shows it no more.
+    pub fn unprobed(&self, uid: &PodUid) {
         self.0.probes.withdrawn(uid);
     }
 
     /// What `/metrics` shows, in the text format of Prometheus.
     #[must_use]
     pub fn text(&self) -> String {
+        // What is counted anew is shown as a whole.
+        let _alone = self.0.looking.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.present.count(&self.0.view.pods());
         self.0.process.look();
         text_of(&self.0.registry)

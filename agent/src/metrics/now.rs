@@ -127,8 +127,9 @@ fn words(container: &ContainerStatus) -> impl Iterator<Item = &'static str> {
             let is_another = before.is_some() && before != container.id.as_ref();
             (Some("running"), is_another.then_some("exited"))
         }
-        ContainerState::Terminated(_) => (Some("exited"), None),
-        ContainerState::Waiting { .. } => (container.id.as_ref().map(|_| "exited"), None),
+        ContainerState::Terminated(_) | ContainerState::Waiting { .. } => {
+            (container.id.as_ref().map(|_| "exited"), None)
+        }
     };
     now.into_iter().chain(before)
 }

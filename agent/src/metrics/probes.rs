@@ -19,7 +19,7 @@ use super::families::Families;
 const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// How a probe was answered, as its metric says. Source: `pkg/kubelet/prober/{prober,worker}.go`.
-const RESULTS: [&str; 3] = ["successful", "failed", "unknown"];
+const RESULTS: [&str; 2] = ["successful", "failed"];
 
 /// What is known of one probe.
 type Key = (PodUid, ContainerName, ProbeKind);
@@ -59,14 +59,27 @@ impl Probes {
         &self.registry
     }
 
-    /// A probe of a pod of this name was answered.
-    pub(super) fn answered(&self, pod: &PodName, key: Key, answer: Option<&ProbeAnswer>, took: Duration) {
-        let [successful, failed, unknown] = RESULTS;
+    /// A probe of a pod of this name was answered, which counts where somebody still wants it. One that could not be asked does not. Source:
+    /// `doProbe` of `pkg/kubelet/prober/worker.go`.
+    pub(super) fn answered(
+        &self,
+        pod: &PodName,
+        key: Key,
+        answer: &ProbeAnswer,
+        took: Duration,
+        is_wanted: impl FnOnce() -> bool,
+    ) {
+        let [successful, failed] = RESULTS;
         let (result, is_timed) = match answer {
-            Some(ProbeAnswer::Success | ProbeAnswer::Warning(_)) => (successful, true),
-            Some(ProbeAnswer::Failure(_)) => (failed, false),
-            Some(ProbeAnswer::Errored { .. }) | None => (unknown, false),
+            ProbeAnswer::Success | ProbeAnswer::Warning(_) => (successful, true),
+            ProbeAnswer::Failure(_) => (failed, false),
+            ProbeAnswer::Errored { .. } => return,
         };
+        // Whoever withdraws them shows the end before.
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_wanted() {
+            return;
+        }
         let (uid, container, kind) = &key;
         let [kind, container, uid] = [kind.as_str(), container.as_str(), uid.as_str()];
         self.total.with_label_values(&[kind, result, container, &pod.name, &pod.namespace, uid]).inc();
@@ -74,7 +87,7 @@ impl Probes {
             let labels = [kind, container, &pod.name, &pod.namespace];
             self.seconds.with_label_values(&labels).observe(took.as_secs_f64());
         }
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).insert(key, pod.clone());
+        shown.insert(key, pod.clone());
     }
 
     /// A pod has ended, or is no longer here. Source: `doProbe` and `run` of `pkg/kubelet/prober/worker.go`.

@@ -180,13 +180,16 @@ fn a_container_that_waits_for_its_next_run_has_ended() {
             assert_eq!(value(&text, &series), Some(f64::from(expected)), "{before:?}\n{text}");
         }
     }
-    let mut never_made = published(Phase::Pending, waiting());
-    Arc::make_mut(&mut never_made.status).containers[0].id = None;
-    let view = View::default();
-    view.publish(never_made);
-    let text = Metrics::new("n", view).unwrap().text();
-    let lines = text.lines().filter(|line| line.starts_with("kubelet_running_containers{"));
-    assert!(lines.clone().count() == 4 && lines.clone().all(|line| line.ends_with(" 0")), "{text}");
+    // One that was never made, also where its pod has ended.
+    for (phase, state) in [(Phase::Pending, waiting()), (Phase::Failed, ended())] {
+        let mut never_made = published(phase, state);
+        Arc::make_mut(&mut never_made.status).containers[0].id = None;
+        let view = View::default();
+        view.publish(never_made);
+        let text = Metrics::new("n", view).unwrap().text();
+        let lines = text.lines().filter(|line| line.starts_with("kubelet_running_containers{"));
+        assert!(lines.clone().count() == 4 && lines.clone().all(|line| line.ends_with(" 0")), "{text}");
+    }
 }
 
 #[test]
@@ -286,7 +289,7 @@ fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
     };
     assert_eq!(
         (total("successful"), total("failed"), total("unknown")),
-        (Some(2.0), Some(1.0), Some(1.0)),
+        (Some(2.0), Some(1.0), None),
         "{text}"
     );
     let took = "prober_probe_duration_seconds_sum{container=\"main\",namespace=\"shop\",pod=\"web\",probe_type=\"Liveness\"}";
@@ -298,7 +301,8 @@ fn answers_of_probes_are_told_by_container_and_go_with_the_pod() {
     let commands = |family: &str| value(&text, &format!("{family}{{operation_type=\"exec_sync\"}}"));
     assert_eq!(commands("kubelet_runtime_operations_total"), Some(6.0), "{text}");
     assert_eq!(commands("kubelet_runtime_operations_errors_total"), Some(3.0), "{text}");
-    metrics.withdrawn(&uid, at(2));
+    view.remove(&uid);
+    metrics.unprobed(&uid);
     assert_eq!(metrics.probes_text(), began);
 }
 
@@ -308,19 +312,24 @@ fn answers_of_probes_go_with_the_end_of_the_pod() {
         let view = View::default();
         let metrics = Metrics::new("n", view.clone()).unwrap();
         let began = metrics.probes_text();
-        let publish = |published: Published| {
+        let publish = |published: Published, meanwhile: &dyn Fn()| {
+            let (uid, is_over) = (published.pod.uid.clone(), published.status.phase.is_final());
             metrics.publishes(&published, at(2));
+            meanwhile();
             view.publish(published);
+            if is_over {
+                metrics.unprobed(&uid);
+            }
         };
         let answered = || {
             let id = ContainerId::from_known("c1");
             let probe = Subject::Probe(PodUid::new("1-a"), id, ProbeKind::Liveness, Asks::Server);
             metrics.ended("probe", &probe, &Ok(Outcome::Probed(ProbeAnswer::Success)), seconds(1));
         };
-        publish(published(Phase::Running, ContainerState::Running { started_at: at(1) }));
+        publish(published(Phase::Running, ContainerState::Running { started_at: at(1) }), &|| ());
         answered();
         assert!(metrics.probes_text().contains("prober_probe_total"));
-        publish(published(phase, ended()));
+        publish(published(phase, ended()), &answered);
         assert_eq!(metrics.probes_text(), began, "{phase:?}");
         answered();
         assert_eq!(metrics.probes_text(), began, "one was still under way");

@@ -1,6 +1,6 @@
 //! How requests are counted. Source: `pkg/kubelet/server/server.go` `ServeHTTP`, `getMetricBucket`, `addMetricsBucketMatcher`.
 
-use super::Debugging;
+use super::{Debugging, percent::decoded};
 
 /// Methods that are counted by their name.
 const METHODS: [&str; 8] = ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
@@ -69,7 +69,9 @@ impl RequestKind {
         let known = |all: &[&'static str], wanted: &str| {
             all.iter().copied().find(|name| *name == wanted).unwrap_or(OTHER)
         };
-        let mut parts = raw_path.trim_start_matches('/').splitn(3, '/');
+        let path = decoded(raw_path).and_then(|bytes| String::from_utf8(bytes).ok());
+        let path = path.as_deref().unwrap_or(raw_path);
+        let mut parts = path.strip_prefix('/').unwrap_or(path).splitn(3, '/');
         let first = parts.next().unwrap_or_default();
         let path = match (first, parts.next()) {
             ("metrics", Some(second)) => known(&PATHS, &format!("metrics/{second}")),
@@ -113,6 +115,9 @@ mod tests {
             ("GET", "/statusz", ("GET", "statusz", false)),
             ("GET", "/flagz", ("GET", "flagz", false)),
             ("GET", "/debug/pprof/heap", ("GET", "debug", true)),
+            ("GET", "/%70ods", ("GET", "pods", false)),
+            ("GET", "//pods", ("GET", "other", false)),
+            ("GET", "/%zz", ("GET", "other", false)),
             ("BREW", "/x/y", ("other", "other", false)),
             ("GET", "", ("GET", "other", false)),
         ] {
