@@ -8,7 +8,7 @@ use berth_core::{
 };
 use jiff::Timestamp;
 
-use super::{Stats, proc};
+use super::{READ_WITHIN, Stats, proc};
 use crate::{
     effects,
     usage::{MEASURED_WITHIN, Measured, Tree},
@@ -36,9 +36,12 @@ enum Meant {
 
 impl Stats {
     /// Measures the file systems of the node: whether those of the agent and of images have answered.
-    pub(super) async fn measure_node(&self) -> bool {
+    pub(super) async fn measure_node(self) -> bool {
         let root = self.0.host.config.node.paths.root.clone();
-        let shown = mounted(&proc::text(Path::new("/proc/thread-self/mountinfo")).unwrap_or_default(), &root);
+        // It may be long, and its reader waits for those who mount something meanwhile.
+        let mounts = || proc::text(Path::new("/proc/thread-self/mountinfo")).unwrap_or_default();
+        let mounts = self.0.thread.run(READ_WITHIN, mounts).await.unwrap_or_default();
+        let shown = mounted(&mounts, &root);
         let images = self.layers_dir().await.unwrap_or_default();
         let places =
             [root.clone(), images.clone()].into_iter().chain(shown.iter().map(|one| one.point.clone()));

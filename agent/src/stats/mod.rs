@@ -107,7 +107,8 @@ impl Stats {
             Part::ProcessorsAndMemory => None,
             Part::Everything => {
                 self.0.wanted.send_replace(Some(clock::mono()));
-                self.0.node.make_if_due(clock::mono, || self.measure_node()).await;
+                let stats = self.clone();
+                self.0.node.make_if_due(clock::mono, move || stats.measure_node()).await;
                 Some(self.disks().clone())
             }
         };
