@@ -8,7 +8,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use berth_core::server::{Entry, Origin, Place, Places};
+use berth_core::{
+    server::{Entry, Origin, Place, Places},
+    time::Mono,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     task::AbortHandle,
@@ -18,6 +21,7 @@ use super::{
     heads::{self, Heads, Own, Waiting},
     state::State,
 };
+use crate::clock;
 
 /// All of a port.
 #[derive(Debug)]
@@ -75,7 +79,8 @@ impl Connections {
     pub(super) fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Seat> {
         let from = Origin::of(from);
         let mut table = self.table();
-        let places: Vec<Place> = table.all.iter().map(|(number, held)| held.place(*number)).collect();
+        let now = clock::mono();
+        let places: Vec<Place> = table.all.iter().map(|(number, held)| held.place(*number, now)).collect();
         match self.places.enter(from, &places) {
             Entry::Free => {}
             Entry::InsteadOf(other) => {
@@ -113,13 +118,13 @@ impl Connections {
 }
 
 impl Held {
-    fn place(&self, number: u64) -> Place {
+    fn place(&self, number: u64, now: Mono) -> Place {
         Place {
             number,
             from: self.from,
             heard: self.state.heard(),
             is_admitted: self.state.is_admitted(),
-            is_busy: self.state.is_busy(),
+            is_busy: self.state.is_at_work(now),
         }
     }
 }

@@ -54,6 +54,8 @@ pub(super) async fn answer<A: Answers>(
     mut request: Request<Incoming>,
 ) -> Response {
     let busy = peer.state.begin();
+    // Nobody else leaves the body out there.
+    let is_bare_head = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
     let (method, path) = (request.method().as_str(), request.uri().path());
     let kind = RequestKind::of(method, path, port.server_type).where_there_is(port.debugging);
     let under_way = port.requests.begin(kind);
@@ -65,7 +67,17 @@ pub(super) async fn answer<A: Answers>(
         busy.stays();
         return response;
     }
+    let response = if is_bare_head { without_body(response) } else { response };
     hold(response, peer, port.times, (busy, under_way))
+}
+
+/// The head of an answer alone. Source: RFC 9110, section 9.3.2.
+fn without_body(response: Response) -> Response {
+    let (mut head, body) = response.into_parts();
+    if let Some(bytes) = body.size_hint().exact() {
+        head.headers.entry(header::CONTENT_LENGTH).or_insert(bytes.into());
+    }
+    Response::from_parts(head, answer::empty())
 }
 
 async fn allowed<A: Answers>(port: &Port<A>, peer: &Peer, mut request: Request<Incoming>) -> Response {

@@ -36,6 +36,9 @@ use crate::clock;
 /// of it for as long as they like.
 pub(super) const BYTES_PER_SECOND: u64 = 64 << 10;
 
+/// An answer of which nothing was taken for so long keeps nobody else out, where there is no other place for a connection.
+pub(super) const LEFT_AFTER: Duration = Duration::from_secs(5);
+
 /// Largest piece that is given at once. Whoever takes one has shown that they read.
 const PIECE: usize = 64 << 10;
 
@@ -118,6 +121,11 @@ impl Taking {
         }
         self.written.register(context.waker());
         if self.pieces.load(Acquire) == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether it is made and in memory, and nothing of it is taken for long.
+    pub(super) fn is_left(&self, now: Mono) -> bool {
+        self.due.until.is_some() && now.since(of_millis(self.changed.load(Relaxed))) >= LEFT_AFTER
     }
 
     fn is_given_up(&self) -> bool {
@@ -275,7 +283,7 @@ mod tests {
         assert!(limit(&state).is_some(), "a piece is still to be written");
         drop(piece);
         assert_eq!(limit(&state), None);
-        assert!(state.is_busy());
+        assert!(state.is_busy() && state.is_at_work(clock::mono() + TIMES.idle));
         drop(response);
         assert!(!state.is_busy());
     }
@@ -294,6 +302,8 @@ mod tests {
         }
         assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE, PIECE, 1]);
         assert!(state.until_not_taken(clock::mono()).is_some_and(|left| left <= TIMES.taken));
+        let at_work = [4, 6].map(|later| state.is_at_work(clock::mono() + Duration::from_secs(later)));
+        assert_eq!(at_work, [true, false], "it is left lying");
         drop(response);
         pieces.truncate(1);
         assert!(state.is_busy() && lane.available_permits() == 0, "one is still to be written");

@@ -28,6 +28,8 @@ pub struct Lane(Arc<Semaphore>);
 
 /// Answers at once that are computed as a whole, until they were taken.
 pub(super) const WHOLE: usize = 16;
+/// The same of the read-only port.
+pub(super) const WHOLE_READ_ONLY: usize = 4;
 
 /// Places for answers to the requests of one user: each has one of the user's, and then one of all.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub struct Lanes {
     pub containers: Lane,
     /// For files of the node's log directory.
     pub node: Lane,
+    /// For pages of names of directories there, until they were taken.
+    pub pages: Lane,
     /// For programs that read the journal.
     pub journals: Lane,
     /// For lists, statistics and texts of metrics.
@@ -61,6 +65,7 @@ impl Default for Lanes {
         Self {
             containers: Lane::new(THREADS),
             node: Lane::new(THREADS),
+            pages: Lane::new(THREADS),
             journals: Lane::new(JOURNALS),
             whole: Lane::new(WHOLE),
             sessions: Places::beside(&lasting),
@@ -92,19 +97,10 @@ impl Lane {
         working.await.map_err(|_cancelled| Stopping)
     }
 
-    /// As [`run`](Self::run), and the place beside what was done, for who fetches that at once.
-    pub(super) async fn run_in_place<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<(T, OwnedSemaphorePermit), Stopping> {
-        let place = self.place().await?;
-        let working = tokio::task::spawn_blocking(move || (work(), place));
-        working.await.map_err(|_cancelled| Stopping)
-    }
-
     /// This one, as a request may use it.
     pub(super) fn of(&self, extensions: &Extensions) -> Whole {
-        Whole { own: OfUser::had_by(extensions), all: self.clone() }
+        let own = OfUser::had_by(extensions);
+        Whole { all: own.lane_or(self), own }
     }
 
     /// A place, for as long as it is held.

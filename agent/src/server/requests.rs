@@ -63,6 +63,16 @@ impl Requests {
     }
 }
 
+#[cfg(test)]
+impl Requests {
+    /// Of a kind: how many came, how many are under way, and how many were timed.
+    pub(super) fn counts(&self, kind: RequestKind) -> (u64, i64, u64) {
+        let of = labels(kind);
+        let timed = self.seconds.with_label_values(&of).get_sample_count();
+        (self.total.with_label_values(&of).get(), self.under_way.with_label_values(&of).get(), timed)
+    }
+}
+
 fn labels(kind: RequestKind) -> [&'static str; 4] {
     let long_running = if kind.is_long_running { "true" } else { "false" };
     [kind.method, kind.path, kind.server_type.as_str(), long_running]
@@ -86,15 +96,7 @@ mod tests {
     fn a_request_is_under_way_until_its_answer_has_ended() {
         let requests = Requests::new().unwrap();
         let kind = RequestKind::of("GET", "/pods", ServerType::ReadWrite);
-        let of = ["GET", "pods", "readwrite", "false"];
-        let count = || {
-            let seconds = requests.seconds.with_label_values(&of).get_sample_count();
-            (
-                requests.total.with_label_values(&of).get(),
-                requests.under_way.with_label_values(&of).get(),
-                seconds,
-            )
-        };
+        let count = || requests.counts(kind);
         assert_eq!(count(), (0, 0, 0));
         let (one, other) = (requests.begin(kind), requests.begin(kind));
         assert_eq!(count(), (2, 2, 0));

@@ -62,6 +62,12 @@ impl State {
         self.answers.load(Relaxed) > 0
     }
 
+    /// Whether something is under way but answers that were made, of which nothing is taken for long.
+    pub(super) fn is_at_work(&self, now: Mono) -> bool {
+        let left = self.takings().iter().filter(|taking| taking.is_left(now)).count();
+        self.answers.load(Relaxed) > left
+    }
+
     pub(super) fn is_admitted(&self) -> bool {
         self.is_admitted.load(Relaxed)
     }

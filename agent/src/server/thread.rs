@@ -17,7 +17,9 @@ use super::{
     connection::{Port, TIMES},
     connections::Connections,
     dispatch::{Answers, Gate, Refusals},
-    endpoints, listen,
+    endpoints,
+    lanes::WHOLE_READ_ONLY,
+    listen,
     parts::Parts,
     review::Reviewer,
     tls::{self, Presenting},
@@ -154,7 +156,7 @@ pub(super) fn read_only_port<A>(answers: A, requests: Requests) -> Arc<Port<A>> 
         refusals: Refusals::default(),
         times: TIMES,
         connections: Connections::new(Places::READ_ONLY),
-        parts: Parts::default(),
+        parts: Parts::apart(WHOLE_READ_ONLY),
     })
 }
 

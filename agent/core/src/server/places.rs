@@ -50,7 +50,7 @@ pub struct Place {
     pub heard: Mono,
     /// Whether something that it has asked was allowed.
     pub is_admitted: bool,
-    /// Whether an answer to it is under way, or a stream.
+    /// Whether an answer to it is under way of which something was taken lately, or a stream.
     pub is_busy: bool,
 }
 

@@ -162,11 +162,15 @@ async fn http_2_is_spoken_and_has_no_upgrades() {
         ("GET", "/metrics/../pods", 404),
         ("DELETE", "/pods", 405),
         ("POST", "/exec/ns/p/c", 200),
+        ("HEAD", "/healthz", 200),
+        ("HEAD", "/pods", 405),
     ] {
         let answer = timeout(LONG, sender.send_request(request(method, path))).await.unwrap().unwrap();
         assert_eq!(answer.status(), status, "{method} {path}");
+        let length = answer.headers()["content-length"].to_str().unwrap().parse::<usize>().unwrap();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
-        assert!(!body.is_empty());
+        assert_eq!(body.len(), if method == "HEAD" { 0 } else { length }, "{method} {path}");
+        assert!(length > 0);
     }
 }
 

@@ -10,7 +10,7 @@ use super::super::{
     dispatch::BODY_MAX,
     endpoints::node_logs::{opened::NAMES_MAX, services::JOURNAL_LIMIT},
     heads, held,
-    lanes::{JOURNALS, THREADS, WHOLE},
+    lanes::{JOURNALS, THREADS, WHOLE, WHOLE_READ_ONLY},
     lasting,
     log_places::{FOLLOWED, NOT_FOLLOWED},
     parts::{OF_USER, WAITING_OF_USER},
@@ -85,7 +85,8 @@ fn of_logs() -> [(&'static str, String); 5] {
         (
             "Lists, statistics and metrics",
             format!(
-                "{WHOLE} at once, {OF_USER} of them of a user, each until it was taken; {WAITING_OF_USER} of a user wait"
+                "{WHOLE} at once, {OF_USER} of them of a user, each until it was taken; {WAITING_OF_USER} of a user wait; \
+                 {WHOLE_READ_ONLY} on the read-only port, where an address is a user"
             ),
         ),
         (
@@ -94,7 +95,14 @@ fn of_logs() -> [(&'static str, String); 5] {
                 "{THREADS} of containers and {THREADS} of the node at once; `journalctl` {JOURNALS} times, for {journal} s each"
             ),
         ),
-        ("Names of a directory below `/logs/`", format!("{},{:03}", names / 1000, names % 1000)),
+        (
+            "Names of a directory below `/logs/`",
+            format!(
+                "{},{:03}; {THREADS} such pages at once, {OF_USER} of them of a user, each until it was taken",
+                names / 1000,
+                names % 1000
+            ),
+        ),
         (
             "Followers of logs",
             format!(
@@ -189,5 +197,6 @@ fn every_bound_is_named_as_it_is() {
     let bounds: Vec<_> = bounds.iter().map(|(what, bound)| (*what, bound.as_str())).collect();
     assert_eq!(rows(), bounds);
     let known = format!("{} of an address do not count", Places::SERVER.known);
-    assert!(PAGE.contains(&known), "{known}");
+    let left = format!("has taken nothing of its answers for {} s", held::LEFT_AFTER.as_secs());
+    assert!(PAGE.contains(&known) && PAGE.contains(&left), "{known} {left}");
 }

@@ -21,7 +21,7 @@ use super::{
 
 const SOON: Duration = Duration::from_millis(50);
 /// How long an answer may not be taken: longer than a busy machine takes to give one that is.
-const TAKEN: Duration = Duration::from_secs(1);
+const TAKEN: Duration = Duration::from_secs(5);
 /// More than sockets hold.
 const MANY: usize = 64 << 20;
 

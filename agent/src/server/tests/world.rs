@@ -118,6 +118,7 @@ pub(super) struct World {
     pub(super) presented: watch::Sender<Option<Arc<CertifiedKey>>>,
     /// How many answers are being made or taken that have no end of their own.
     pub(super) endless: watch::Receiver<usize>,
+    pub(super) requests: Requests,
     /// Where answers are made that are kept as a whole.
     pub(super) whole: Lane,
 }
@@ -140,6 +141,7 @@ impl World {
         };
         let (echo, requests) = (Echo::default(), Requests::new().unwrap());
         let (endless, whole) = (echo.endless.subscribe(), echo.whole.clone());
+        let counted = requests.clone();
         let is_read_only = settings.decides == Decides::ReadOnly;
         let port = if is_read_only {
             thread::read_only_port(echo, requests)
@@ -166,7 +168,7 @@ impl World {
             };
             listen::accept(&listener, &mut take).await;
         });
-        Self { address, api, authority, of_server, presented, endless, whole }
+        Self { address, api, authority, of_server, presented, endless, requests: counted, whole }
     }
 
     pub(super) async fn connect(&self, identity: Option<&Identity>) -> Stream {

@@ -136,15 +136,16 @@ impl NodeLogs {
         response
     }
 
-    /// What is answered, in a place of the connection's and one of all.
+    /// What is answered, and the places that a page keeps: one of the user's and one among all pages.
     async fn prepared(
         &self,
         asked: &Asked,
     ) -> Result<(io::Result<Prepared>, [OwnedSemaphorePermit; 2]), Stopping> {
-        let own = asked.places.place().await?;
+        let own = asked.places.place_of_logs().await?;
+        let page = self.lanes.pages.place().await?;
         let (root, wanted) = (self.root.clone(), asked.clone());
-        let (prepared, place) = self.lanes.node.run_in_place(move || prepare(&root, &wanted)).await?;
-        Ok((prepared, [own, place]))
+        let prepared = self.lanes.node.run(move || prepare(&root, &wanted)).await?;
+        Ok((prepared, [own, page]))
     }
 }
 

@@ -366,16 +366,17 @@ async fn a_journal_that_cannot_be_started_has_one_thread_whoever_asks_for_it() {
 async fn a_page_of_names_has_its_place_until_it_was_taken() {
     let node = Node::new();
     node.write("a/b", "");
+    node.write("file", "x");
     let page = node.ask_with("a/", &[]).await;
-    assert_eq!(node.logs.lanes.node.free(), 0);
+    assert_eq!(node.logs.lanes.pages.free(), THREADS - 1);
+    assert_eq!(node.ask("file").await, (200, "x".to_owned()), "it holds no thread");
     drop(page);
-    assert_eq!(node.logs.lanes.node.free(), 1);
+    assert_eq!(node.logs.lanes.pages.free(), THREADS);
 }
 
 #[tokio::test]
 async fn pages_that_one_user_does_not_take_keep_no_other_waiting() {
-    let mut node = Node::new();
-    node.logs.lanes.node = Lane::new(THREADS);
+    let node = Node::new();
     node.write("a/b", "");
     let [own, other] = [(); 2].map(|()| OfUser::default());
     let ask = async |of: &OfUser| {
@@ -387,11 +388,11 @@ async fn pages_that_one_user_does_not_take_keep_no_other_waiting() {
     for _ in 0..OF_USER {
         held.push(ask(&own).await);
     }
-    let free = node.logs.lanes.node.free();
+    let free = node.logs.lanes.pages.free();
     assert_eq!(free, THREADS - OF_USER);
     let mut fifth = Box::pin(ask(&own));
     assert!(futures::poll!(fifth.as_mut()).is_pending());
-    assert_eq!(node.logs.lanes.node.free(), free, "it waits, and has no place of the others'");
+    assert_eq!(node.logs.lanes.pages.free(), free, "it waits, and has no place of the others'");
     assert_eq!(text(ask(&other).await).await, (200, page(&["b"])));
     assert!(futures::poll!(fifth.as_mut()).is_pending());
     held.pop();

@@ -1,8 +1,16 @@
-//! What is counted of sessions.
+//! What is counted of sessions, and what is not taken of them.
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use futures::{SinkExt as _, StreamExt as _};
+use tokio::{net::TcpListener, time::timeout};
+use tokio_tungstenite::tungstenite::{
+    Message,
+    protocol::frame::{
+        Frame,
+        coding::{CloseCode, Data as OpData, OpCode},
+    },
+};
 
 use super::{
     client::{WebSocket, ask, spdy},
@@ -92,5 +100,57 @@ async fn sessions_are_operations_that_dashboards_know() {
     for (subresource, count) in [("attach", 1), ("exec", 2), ("portforward", 1)] {
         let label = format!("subresource=\"{subresource}\"");
         has(&text, "kubelet_websocket_streaming_requests_total", &label, count);
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_nobody_waits_for_has_failed() {
+    let world = World::start().await;
+    let for_ever = std::future::pending::<Result<(), ()>>();
+    let mut counted = Box::pin(world.streaming.counted("exec_sync", for_ever));
+    assert!(futures::poll!(counted.as_mut()).is_pending());
+    drop(counted);
+    let text = world.metrics.text();
+    for family in ["kubelet_runtime_operations_total", "kubelet_runtime_operations_errors_total"] {
+        has(&text, family, "operation_type=\"exec_sync\"", 1);
+    }
+}
+
+/// What a session has its protocol end it with.
+async fn code_of(mut client: WebSocket, messages: &[Message]) -> Option<CloseCode> {
+    for message in messages {
+        // It may end before all of it was sent.
+        drop(client.0.send(message.clone()).await);
+    }
+    while let Some(Ok(message)) = client.0.next().await {
+        if let Message::Close(frame) = message {
+            return frame.map(|frame| frame.code);
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_ends_a_session_of_each_sort() {
+    let world = World::start().await;
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let of_port = format!("/portForward/shop/web?port={}", port.local_addr().unwrap().port());
+    let piece = |data: OpData, is_last: bool| {
+        Message::Frame(Frame::message(vec![0; 600 << 10], OpCode::Data(data), is_last))
+    };
+    let whole = [Message::binary(vec![0; (1 << 20) + 1])];
+    let in_pieces = [piece(OpData::Binary, false), piece(OpData::Continue, true)];
+    for (target, protocol) in [
+        ("/exec/shop/web/app?command=cat&input=1&output=1", V5),
+        ("/portForward/shop/web", TUNNEL),
+        (&of_port, V4),
+    ] {
+        for messages in [&whole[..], &in_pieces] {
+            let talk = async {
+                let client = WebSocket::open(world.address, target, protocol).await;
+                code_of(client, messages).await
+            };
+            assert_eq!(timeout(LONG, talk).await.unwrap(), Some(CloseCode::Size), "{target} {protocol}");
+        }
     }
 }
