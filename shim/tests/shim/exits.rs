@@ -57,9 +57,9 @@ fn a_flood_of_exits_loses_none(world: &World) {
     let shim = Pid::from_raw(pod.shim.pid.try_into().unwrap());
     kill(shim, Signal::SIGSTOP).unwrap();
     let _gate2 = open("gate2", EXECS / 2);
-    second.iter().for_each(|(number, _, pid)| ends(&format!("exec {number}"), *pid));
+    second.iter().for_each(|(number, _, pid)| has_ended(*number, *pid));
     let _gate3 = open("gate3", 1);
-    ends("the init", task.pid);
+    is_ending(task.pid);
     kill(shim, Signal::SIGCONT).unwrap();
     for (number, exec, _) in second {
         assert_eq!(exec.wait(), *number, "exec {number}");
@@ -80,10 +80,21 @@ fn a_flood_of_exits_loses_none(world: &World) {
     });
 }
 
-/// Waits until a process exits, which nobody need have collected yet: it has no memory any more.
-fn ends(who: &str, pid: u32) {
-    let line = format!("/proc/{pid}/cmdline");
-    until(&format!("the end of {who}"), || fs::read(&line).is_ok_and(|words| words.is_empty()).then_some(()));
+/// Waits until an exec has ended, which nobody has collected. That it has no command line says nothing: one that begins to be its
+/// command has none for a moment.
+fn has_ended(number: u32, pid: u32) {
+    let stat = format!("/proc/{pid}/stat");
+    // The state stands behind the name.
+    let is_zombie = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('Z'));
+    let what = format!("the end of exec {number}");
+    until(&what, || fs::read_to_string(&stat).is_ok_and(is_zombie).then_some(()));
+}
+
+/// Waits until the init, which has long begun, is about to end: it has no memory any more, and waits for the others of its namespace to
+/// be collected.
+fn is_ending(init: u32) {
+    let line = format!("/proc/{init}/cmdline");
+    until("the end of the init", || fs::read(&line).is_ok_and(|words| words.is_empty()).then_some(()));
 }
 
 /// Processes that outlived the exec that made them become the shim's children, and nobody asked about them.
