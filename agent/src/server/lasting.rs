@@ -2,7 +2,7 @@
 
 use berth_core::server::{Places, Refusal};
 
-use super::shares::{Full, Share, Shares};
+use super::shares::{Share, Shares};
 
 /// Of the node.
 pub(super) const NODE_MAX: usize = Places::LASTING;
@@ -29,11 +29,7 @@ impl Lasting {
     /// # Errors
     /// 429 when there is none.
     pub(super) fn take(&self, namespace: &str) -> Result<Lasts, Refusal> {
-        const WHAT: &str = "sessions and logs under way";
-        self.0.take(&namespace.to_owned()).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", NODE_MAX, WHAT),
-            Full::Own => Refusal::too_many("the namespace", NAMESPACE_MAX, WHAT),
-        })
+        self.0.take_for_request(&namespace.to_owned(), "the namespace", "sessions and logs under way")
     }
 
     /// Whether nothing lasts.

@@ -45,7 +45,6 @@ pub struct LogPlaces {
 /// Places for one sort of logs.
 #[derive(Debug, Clone)]
 struct Sort {
-    most: Most,
     /// What they are called.
     what: &'static str,
     logs: Shares<Whose>,
@@ -63,7 +62,7 @@ pub(super) struct LogPlace {
 impl Sort {
     fn new(most: Most, what: &'static str) -> Self {
         let (logs, namespaces) = (Shares::new(most.all, most.each), Shares::new(most.all, most.of_namespace));
-        Self { most, what, logs, namespaces }
+        Self { what, logs, namespaces }
     }
 
     #[cfg(test)]
@@ -93,16 +92,9 @@ impl LogPlaces {
         is_followed: bool,
     ) -> Result<LogPlace, Refusal> {
         let sort = if is_followed { &self.followed } else { &self.not_followed };
-        let (most, what) = (sort.most, sort.what);
         let whose = Whose::Container(uid.clone(), container.clone());
-        let of_log = sort.logs.take(&whose).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", most.all, what),
-            Full::Own => Refusal::too_many("the container", most.each, what),
-        })?;
-        let of_namespace = sort.namespaces.take(&name.namespace).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", most.all, what),
-            Full::Own => Refusal::too_many("the namespace", most.of_namespace, what),
-        })?;
+        let of_log = sort.logs.take_for_request(&whose, "the container", sort.what)?;
+        let of_namespace = sort.namespaces.take_for_request(&name.namespace, "the namespace", sort.what)?;
         let lasts = self.lasting.take(&name.namespace)?;
         Ok(LogPlace { _of_log: of_log, _of_namespace: Some(of_namespace), _lasts: lasts })
     }
@@ -112,10 +104,10 @@ impl LogPlaces {
     /// # Errors
     /// 429 when there is none.
     pub(super) fn of_node(&self) -> Result<LogPlace, Refusal> {
-        let Sort { most, what, logs, .. } = &self.not_followed;
+        let Sort { what, logs, .. } = &self.not_followed;
         let of_log = logs.take(&Whose::Node).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", most.all, what),
-            Full::Own => Refusal::too_many("the node", most.each, "logs of its own under way"),
+            Full::All => Refusal::too_many("the node", NOT_FOLLOWED.all, what),
+            Full::Own => Refusal::too_many("the node", NOT_FOLLOWED.each, "logs of its own under way"),
         })?;
         Ok(LogPlace { _of_log: of_log, _of_namespace: None, _lasts: self.lasting.take("")? })
     }

@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use berth_core::server::Refusal;
+
 /// The places. Clones share them.
 #[derive(Debug)]
 pub(super) struct Shares<K> {
@@ -56,6 +58,17 @@ impl<K: Ord + Clone> Shares<K> {
         }
         *own += 1;
         Ok(Share { taken: Arc::clone(&self.taken), of: of.clone() })
+    }
+
+    /// Takes a place for a request: of the node, and of `whose`, in which each has its part of `what`.
+    ///
+    /// # Errors
+    /// 429 when there is none.
+    pub(super) fn take_for_request(&self, of: &K, whose: &str, what: &str) -> Result<Share<K>, Refusal> {
+        self.take(of).map_err(|full| match full {
+            Full::All => Refusal::too_many("the node", self.all, what),
+            Full::Own => Refusal::too_many(whose, self.each, what),
+        })
     }
 
     /// Whether nothing is kept of anybody.

@@ -7,7 +7,7 @@ use berth_core::{
 
 use crate::server::{
     lasting::{Lasting, Lasts},
-    shares::{Full, Share, Shares},
+    shares::{Share, Shares},
 };
 
 /// Sessions of the node: each may hold some hundred KiB and a few descriptors, and beside them 1 MiB that its process or its ports do not take,
@@ -42,11 +42,7 @@ impl Places {
     /// # Errors
     /// 429 when there is none.
     pub(in crate::server) fn take(&self, name: &PodName, uid: &PodUid) -> Result<Place, Refusal> {
-        const WHAT: &str = "streaming sessions";
-        let of_pod = self.pods.take(uid).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", NODE_MAX, WHAT),
-            Full::Own => Refusal::too_many("the pod", POD_MAX, WHAT),
-        })?;
+        let of_pod = self.pods.take_for_request(uid, "the pod", "streaming sessions")?;
         Ok(Place { _of_pod: of_pod, _lasts: self.lasting.take(&name.namespace)? })
     }
 }

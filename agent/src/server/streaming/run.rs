@@ -18,7 +18,7 @@ use crate::{
         Response,
         answer::{of, refused},
         held::Kept,
-        shares::{Full, Share, Shares},
+        shares::{Share, Shares},
     },
 };
 
@@ -43,11 +43,7 @@ impl Default for Outputs {
 
 impl Outputs {
     fn take(&self, namespace: &str) -> Result<Share<String>, Refusal> {
-        const WHAT: &str = "commands of /run under way";
-        self.0.take(&namespace.to_owned()).map_err(|full| match full {
-            Full::All => Refusal::too_many("the node", ALL_MAX, WHAT),
-            Full::Own => Refusal::too_many("the namespace", NAMESPACE_MAX, WHAT),
-        })
+        self.0.take_for_request(&namespace.to_owned(), "the namespace", "commands of /run under way")
     }
 }
 
