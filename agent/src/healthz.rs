@@ -116,15 +116,18 @@ async fn answer(
     drop(server.serve_connection(TokioIo::new(connection), service).await);
 }
 
+/// Status and text of all checks, as a query asks for them, which are counted.
+pub(crate) fn all(checks: &[Check], query: &str, metrics: &Metrics) -> (u16, String) {
+    let query = Query::parse(query);
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    metrics.checked(measured(checks, &excluded));
+    all_checks(checks, &excluded, query.first("verbose").is_some())
+}
+
 fn said(path: &str, query: &str, metrics: &Metrics) -> Response<String> {
     let checks = [Check { name: "ping", failure: None }];
     let (status, text) = match path {
-        "/healthz" => {
-            let query = Query::parse(query);
-            let excluded: Vec<&str> = query.all("exclude").collect();
-            metrics.checked(measured(&checks, &excluded));
-            all_checks(&checks, &excluded, query.first("verbose").is_some())
-        }
+        "/healthz" => all(&checks, query, metrics),
         "/healthz/ping" => one_check(&checks[0]),
         _ => (404, "404 page not found\n".to_owned()),
     };

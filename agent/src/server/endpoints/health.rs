@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use berth_core::{
-    server::{Check, HealthCheck, Query, all_checks, measured, one_check},
+    server::{Check, HealthCheck, one_check},
     time::Mono,
 };
 use http::{HeaderValue, StatusCode, header};
 
 use super::super::{Response, Served, answer::text};
-use crate::{clock, metrics::Metrics, node_loop::Turns};
+use crate::{clock, healthz, metrics::Metrics, node_loop::Turns};
 
 /// How long a turn of the node loop may take at least (`SyncLoopHealthCheck` of `pkg/kubelet/kubelet.go`).
 const TURN_MAX: Duration = Duration::from_secs(300);
@@ -37,12 +37,7 @@ fn told(check: HealthCheck, query: &str, checks: &[Check; 3], metrics: &Metrics)
         HealthCheck::Ping => one_check(ping),
         HealthCheck::Log => one_check(log),
         HealthCheck::SyncLoop => one_check(sync_loop),
-        HealthCheck::All => {
-            let query = Query::parse(query);
-            let excluded: Vec<&str> = query.all("exclude").collect();
-            metrics.checked(measured(checks, &excluded));
-            all_checks(checks, &excluded, query.first("verbose").is_some())
-        }
+        HealthCheck::All => healthz::all(checks, query, metrics),
     };
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = text(status, &said);
