@@ -2,11 +2,7 @@
 //!
 //! What cannot be read is left as it was.
 
-use std::{
-    fs,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
 use jiff::Timestamp;
 use nix::unistd::{SysconfVar, sysconf};
@@ -29,8 +25,6 @@ pub(super) struct Process {
     open_files: Gauge,
     open_files_max: Gauge,
     threads: Gauge,
-    /// Held by whoever looks: two that add at once would count twice.
-    looking: Mutex<()>,
 }
 
 impl Process {
@@ -55,7 +49,6 @@ impl Process {
             open_files: gauge("process_open_fds", "Files that the agent has open.")?,
             open_files_max: gauge("process_max_fds", "Files that the agent may have open.")?,
             threads: gauge("process_threads", "Threads of the agent.")?,
-            looking: Mutex::default(),
         };
         process.started.set(started.as_duration().as_secs_f64());
         Ok(process)
@@ -66,9 +59,8 @@ impl Process {
         &self.started
     }
 
-    /// Looks.
+    /// Looks. It is for one at a time: two that add at once would count twice.
     pub(super) fn look(&self) {
-        let _alone = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(stat) = fs::read_to_string(format!("{OWN}/stat")) {
             self.take(&stat, clock_ticks(), page_bytes());
         }
