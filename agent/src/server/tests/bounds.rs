@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use berth_core::server::{Kind, Places};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Bytes;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_body_util::BodyExt as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -13,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    client::{H2_ALONE, LONG, Speaks, ask, connect, read, request},
+    client::{H2_ALONE, LONG, Speaks, ask, connect, http2, read, request, send, usual_http2},
     world::{Decides, Settings, World},
 };
 
@@ -149,13 +147,7 @@ async fn http_2_is_spoken_and_has_no_upgrades() {
     let speaks = Speaks { alpn: &[b"h2", b"http/1.1"], ..Speaks::default() };
     let stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    let request = |method: &str, path: &str| {
-        let uri = format!("https://localhost{path}");
-        http::Request::builder().method(method).uri(uri).body(Empty::<Bytes>::new()).unwrap()
-    };
+    let client = http2(stream, &usual_http2()).await;
     for (method, path, status) in [
         ("GET", "/pods", 200),
         ("GET", "/x", 404),
@@ -165,7 +157,8 @@ async fn http_2_is_spoken_and_has_no_upgrades() {
         ("HEAD", "/healthz", 200),
         ("HEAD", "/pods", 405),
     ] {
-        let answer = timeout(LONG, sender.send_request(request(method, path))).await.unwrap().unwrap();
+        let request = http::Request::builder().method(method).uri(format!("https://localhost{path}"));
+        let answer = send(&client, request).await;
         assert_eq!(answer.status(), status, "{method} {path}");
         let length = answer.headers()["content-length"].to_str().unwrap().parse::<usize>().unwrap();
         let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -2,6 +2,12 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use http_body_util::Empty;
+use hyper::{
+    body::{Bytes, Incoming},
+    client::conn::http2::{Builder, SendRequest},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -97,6 +103,31 @@ pub(super) async fn connect_over(
     config.alpn_protocols = speaks.alpn.iter().map(|name| name.to_vec()).collect();
     let name = ServerName::try_from("localhost").unwrap();
     timeout(LONG, TlsConnector::from(Arc::new(config)).connect(name, stream)).await.expect("a handshake")
+}
+
+/// Who asks by HTTP/2.
+pub(super) type Http2 = SendRequest<Empty<Bytes>>;
+
+/// How HTTP/2 is spoken, where nothing else is said.
+pub(super) fn usual_http2() -> Builder<TokioExecutor> {
+    Builder::new(TokioExecutor::new())
+}
+
+/// Speaks HTTP/2 over a connection.
+pub(super) async fn http2(stream: Stream, speaks: &Builder<TokioExecutor>) -> Http2 {
+    let (sender, connection) = speaks.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// Has the answer to a request, as far as its body.
+pub(super) async fn send(client: &Http2, request: http::request::Builder) -> http::Response<Incoming> {
+    let answer = client.clone().send_request(request.body(Empty::new()).unwrap());
+    timeout(LONG, answer).await.unwrap().unwrap()
+}
+
+pub(super) async fn get(client: &Http2, path: &str) -> http::Response<Incoming> {
+    send(client, http::Request::get(format!("https://localhost{path}"))).await
 }
 
 /// Status, head and body of an answer.

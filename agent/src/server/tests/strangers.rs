@@ -14,10 +14,7 @@ use futures::{
     poll,
     stream::FuturesUnordered,
 };
-use http_body_util::Empty;
-use hyper::{body::Bytes, client::conn::http2::SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
+use tokio::{sync::Semaphore, time::timeout};
 use tokio_rustls::rustls::{
     DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -30,8 +27,8 @@ use super::{
         client_ca::{ClientCa, Verifier},
         review::OF_STRANGERS,
     },
-    client::{H2_ALONE, LONG, Speaks, connect_over},
-    pki::{Authority, Identity},
+    client::{Http2, LONG, send, usual_http2},
+    pki::Authority,
     world::{Decides, Settings, World},
 };
 
@@ -77,30 +74,11 @@ impl ClientCertVerifier for Counting {
     }
 }
 
-/// A connection of HTTP/2.
-async fn http2(world: &World, identity: Option<&Identity>) -> SendRequest<Empty<Bytes>> {
-    http2_over(TcpStream::connect(world.address).await.unwrap(), world, identity).await
-}
-
-async fn http2_over(
-    stream: TcpStream,
-    world: &World,
-    identity: Option<&Identity>,
-) -> SendRequest<Empty<Bytes>> {
-    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
-    let stream = connect_over(stream, &world.of_server, identity, speaks).await.unwrap();
-    let (sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    sender
-}
-
 /// The status that a request with a token has.
-async fn status(mut sender: SendRequest<Empty<Bytes>>, token: String) -> u16 {
+async fn status(client: Http2, token: String) -> u16 {
     let request =
         http::Request::get("https://localhost/pods").header("authorization", format!("Bearer {token}"));
-    let answer = sender.send_request(request.body(Empty::new()).unwrap());
-    timeout(LONG, answer).await.unwrap().unwrap().status().as_u16()
+    send(&client, request).await.status().as_u16()
 }
 
 /// Waits until the API server is asked about a token, by a request whose answer does not come before.
@@ -123,7 +101,7 @@ async fn the_certificates_of_a_connection_are_judged_once_for_all_its_requests()
         let settings = Settings { client_ca: Some(client_ca), ..Settings::default() };
         let world = World::start(settings).await;
         let signs = if of_authority { &authority } else { &world.authority };
-        let sender = http2(&world, Some(&signs.client("admin"))).await;
+        let sender = world.http2(Some(&signs.client("admin")), &usual_http2()).await;
         let statuses = join_all((0..250).map(|_| status(sender.clone(), String::new()))).await;
         assert_eq!(statuses, [expected; 250]);
         assert_eq!(asked.load(SeqCst), 1);
@@ -136,11 +114,12 @@ async fn requests_that_wait_to_be_let_in_have_only_so_much_room() {
     let decides = Decides::AlwaysAllow;
     let (heads, heads_of_admitted) = (220 << 10, 440 << 10);
     let world = World::start(Settings { decides, heads, heads_of_admitted, ..Settings::default() }).await;
-    let admitted = http2(&world, Some(&world.authority.client("admin"))).await;
+    let admitted = world.http2(Some(&world.authority.client("admin")), &usual_http2()).await;
     assert_eq!(status(admitted.clone(), String::new()).await, 200);
     let hold = Arc::new(Semaphore::new(0));
     world.api.state().held_by = Some(Arc::clone(&hold));
-    let (sender, other) = (http2(&world, None).await, http2(&world, None).await);
+    let stranger = || async { world.http2(None, &usual_http2()).await };
+    let (sender, other) = (stranger().await, stranger().await);
     let long = |number: usize| format!("{number}{}", "x".repeat(63 << 10));
     let mut waiting = Vec::new();
     for number in 0..3_usize {
@@ -163,9 +142,9 @@ async fn an_origin_that_is_not_known_has_so_many_questions_and_takes_none_of_oth
     let hold = Arc::new(Semaphore::new(0));
     world.api.state().held_by = Some(Arc::clone(&hold));
     // That somebody from here was let in makes nobody elsewhere known.
-    let here = http2(&world, Some(&admin)).await;
+    let here = world.http2(Some(&admin), &usual_http2()).await;
     assert_eq!(status(here.clone(), String::new()).await, 200);
-    let elsewhere = http2_over(world.elsewhere().await, &world, None).await;
+    let elsewhere = world.http2_over(world.elsewhere().await, None, &usual_http2()).await;
     let ask = |token: usize| -> LocalBoxFuture<'_, (usize, u16)> {
         let answer = status(elsewhere.clone(), format!("good-{token}"));
         Box::pin(async move { (token, answer.await) })
@@ -175,10 +154,11 @@ async fn an_origin_that_is_not_known_has_so_many_questions_and_takes_none_of_oth
     assert_eq!(code, 401);
     assert!(poll!(asked.next()).is_pending(), "one is refused and no other");
 
-    let mut known = Box::pin(status(http2(&world, None).await, "good-here".to_owned()));
+    let stranger = world.http2(None, &usual_http2()).await;
+    let mut known = Box::pin(status(stranger, "good-here".to_owned()));
     is_asked(&world, "good-here", known.as_mut()).await;
 
-    let admitted = http2_over(world.elsewhere().await, &world, Some(&admin)).await;
+    let admitted = world.http2_over(world.elsewhere().await, Some(&admin), &usual_http2()).await;
     assert_eq!(status(admitted.clone(), String::new()).await, 200);
     let mut again = Box::pin(status(elsewhere.clone(), "good-again".to_owned()));
     is_asked(&world, "good-again", again.as_mut()).await;

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use berth_core::server::Places;
 use futures::{future::join_all, poll};
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Bytes;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http_body_util::BodyExt as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -15,7 +13,7 @@ use tokio::{
 
 use super::{
     super::{lanes::WHOLE, parts::OF_USER},
-    client::{H2_ALONE, LONG, Speaks, connect, request},
+    client::{LONG, get, request, usual_http2},
     world::{Settings, World},
 };
 
@@ -74,29 +72,18 @@ async fn a_stream_whose_answer_nobody_takes_ends_alone() {
     settings.times.taken = TAKEN;
     let world = World::start(settings).await;
     let admin = world.authority.client("admin");
-    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
-    let stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-        .initial_connection_window_size(1 << 30)
-        .handshake(TokioIo::new(stream))
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let mut ask = async |query: String| {
-        let uri = format!("https://localhost/pods?{query}");
-        let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
-        timeout(LONG, sender.send_request(request)).await.unwrap().unwrap()
-    };
+    let client = world.http2(Some(&admin), usual_http2().initial_connection_window_size(1 << 30)).await;
+    let ask = async |query: &str| get(&client, &format!("/pods?{query}")).await;
     // One waits for its maker, and is owed nothing.
-    let mut followed = ask("waits=1".to_owned()).await.into_body();
+    let mut followed = ask("waits=1").await.into_body();
     assert_eq!(followed.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
     for _ in 0..2 {
-        let untaken = ask(format!("bytes={MANY}")).await;
+        let untaken = ask(&format!("bytes={MANY}")).await;
         world.has_endless(1).await;
         let told = untaken.into_body().collect().await.unwrap_err();
         let reason = std::error::Error::source(&told).and_then(|cause| cause.downcast_ref::<h2::Error>());
         assert_eq!(reason.and_then(h2::Error::reason), Some(h2::Reason::CANCEL), "{told:?}");
-        let taken = ask("bytes=200000".to_owned()).await;
+        let taken = ask("bytes=200000").await;
         assert_eq!(taken.into_body().collect().await.unwrap().to_bytes().len(), 200_000);
     }
     assert!(poll!(followed.frame()).is_pending());
@@ -109,20 +96,10 @@ async fn an_end_of_an_answer_that_nobody_takes_ends_its_stream_alone() {
     settings.times.taken = TAKEN;
     let world = World::start(settings).await;
     let admin = world.authority.client("admin");
-    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
-    let stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(65_535)
-        .initial_connection_window_size(1 << 30)
-        .handshake(TokioIo::new(stream))
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let mut ask = async |bytes: usize| {
-        let uri = format!("https://localhost/pods?bytes={bytes}");
-        let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
-        timeout(LONG, sender.send_request(request)).await.unwrap().unwrap().into_body()
-    };
+    let mut speaks = usual_http2();
+    speaks.initial_stream_window_size(65_535).initial_connection_window_size(1 << 30);
+    let client = world.http2(Some(&admin), &speaks).await;
+    let ask = async |bytes: usize| get(&client, &format!("/pods?bytes={bytes}")).await.into_body();
     let untaken = ask(65_536).await;
     world.has_endless(0).await;
     untaken.collect().await.unwrap_err();
@@ -149,20 +126,8 @@ async fn an_answer_that_is_taken_is_given_whole() {
 async fn a_user_has_a_part_of_answers_that_are_kept_for_all_their_requests_together() {
     let world = World::start(Settings::default()).await;
     let admin = world.authority.client("admin");
-    let speaks = Speaks { alpn: H2_ALONE, ..Speaks::default() };
-    let stream = connect(world.address, &world.of_server, Some(&admin), speaks).await.unwrap();
-    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(64 << 10)
-        .handshake(TokioIo::new(stream))
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let ask = || {
-        let uri = format!("https://localhost/pods?whole={}", 1 << 20);
-        let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
-        let answer = sender.clone().send_request(request);
-        async { timeout(LONG, answer).await.unwrap().unwrap() }
-    };
+    let client = world.http2(Some(&admin), usual_http2().initial_stream_window_size(64 << 10)).await;
+    let ask = || get(&client, "/pods?whole=1048576");
     let mut held = Vec::new();
     for _ in 0..OF_USER {
         held.push(ask().await);

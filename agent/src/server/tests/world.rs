@@ -9,8 +9,11 @@ use std::{
 use berth_core::server::{Debugging, Endpoint, Places};
 use futures::{StreamExt as _, stream};
 use http::{HeaderValue, Request, StatusCode, header};
-use hyper::body::{Bytes, Incoming};
-use hyper_util::rt::TokioIo;
+use hyper::{
+    body::{Bytes, Incoming},
+    client::conn::http2::Builder,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::AsyncWriteExt as _,
     net::{TcpListener, TcpSocket, TcpStream},
@@ -43,7 +46,7 @@ use super::{
         thread, tls,
     },
     api::Api,
-    client::{Answer, LONG, Speaks, Stream, ask, connect, request},
+    client::{Answer, H2_ALONE, Http2, LONG, Speaks, Stream, ask, connect, connect_over, http2, request},
     pki::{Authority, Identity},
 };
 use crate::config::{TlsSettings, TlsVersion};
@@ -173,6 +176,22 @@ impl World {
 
     pub(super) async fn connect(&self, identity: Option<&Identity>) -> Stream {
         connect(self.address, &self.of_server, identity, Speaks::default()).await.unwrap()
+    }
+
+    /// A connection of HTTP/2.
+    pub(super) async fn http2(&self, identity: Option<&Identity>, speaks: &Builder<TokioExecutor>) -> Http2 {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        self.http2_over(stream, identity, speaks).await
+    }
+
+    pub(super) async fn http2_over(
+        &self,
+        stream: TcpStream,
+        identity: Option<&Identity>,
+        speaks: &Builder<TokioExecutor>,
+    ) -> Http2 {
+        let alone = Speaks { alpn: H2_ALONE, ..Speaks::default() };
+        http2(connect_over(stream, &self.of_server, identity, alone).await.unwrap(), speaks).await
     }
 
     /// A connection that comes from elsewhere, as far as the server knows.
