@@ -5,6 +5,7 @@
 //! version, flags); a component is rebuilt exactly when its recipe differs from the stamp.
 
 mod criu;
+mod list;
 mod prometheus;
 mod system;
 
@@ -33,18 +34,8 @@ pub enum Set {
     PinnedForTests,
     /// Those, and what only the soak uses.
     PinnedForSoak,
-}
-
-impl Set {
-    /// What there is beside what a node consists of.
-    fn beside_the_node(self) -> impl Iterator<Item = &'static Component> {
-        let (tests, soak) = match self {
-            Self::Node | Self::Pinned => (&[][..], &[][..]),
-            Self::PinnedForTests => (FOR_TESTS, &[][..]),
-            Self::PinnedForSoak => (FOR_TESTS, FOR_SOAK),
-        };
-        tests.iter().chain(soak)
-    }
+    /// Those for tests, and the suite for clusters of upstream.
+    PinnedForConformance,
 }
 
 /// A Go module with `tool` directives, and how it is built.
@@ -57,12 +48,21 @@ struct Component {
     binaries: &'static [&'static str],
     /// Links to the first binary, which is what the name says by which it is called.
     names: &'static [&'static str],
+    /// Suites that are built as programs of their own.
+    tests: &'static [TestProgram],
     cgo: &'static str,
     tags: &'static str,
     /// Variable that receives the version of the module beside it, at link time.
     version: Option<(&'static str, &'static str)>,
     /// What the machine's own has to be to stand in for it.
     system: Wanted,
+}
+
+/// A suite of Go as a program.
+#[derive(Debug)]
+struct TestProgram {
+    name: &'static str,
+    package: &'static str,
 }
 
 /// Where most binaries are.
@@ -79,149 +79,10 @@ pub const NAMES_OF_KUBERNETES: [&str; 7] = [
     "kubeadm",
     "kubectl",
 ];
-const KUBERNETES_VERSION: (&str, &str) = ("k8s.io/component-base/version.gitVersion", "k8s.io/kubernetes");
-const CONTAINERD_TAGS: &str = "no_btrfs no_zfs no_devmapper no_aufs";
-const CONTAINERD_VERSION: (&str, &str) =
-    ("github.com/containerd/containerd/v2/version.Version", "github.com/containerd/containerd/v2");
-
-const NODE: &[Component] = &[
-    Component {
-        name: "cni",
-        dir: SHARED,
-        binaries: &[
-            "bandwidth",
-            "bridge",
-            "firewall",
-            "host-local",
-            "loopback",
-            "portmap",
-            "ptp",
-            "static",
-            "tuning",
-        ],
-        names: &[],
-        cgo: "0",
-        tags: "",
-        version: None,
-        system: Wanted::Plugins { specification: "1.0.0" },
-    },
-    Component {
-        name: "containerd",
-        dir: SHARED,
-        binaries: &["containerd", "containerd-shim-runc-v2", "ctr"],
-        names: &[],
-        cgo: "0",
-        tags: CONTAINERD_TAGS,
-        version: Some(CONTAINERD_VERSION),
-        system: Wanted::Programs { at_least: (2, 0) },
-    },
-    Component {
-        name: "runc",
-        dir: SHARED,
-        binaries: &["runc"],
-        names: &[],
-        cgo: "1",
-        tags: "seccomp",
-        version: None,
-        system: Wanted::Programs { at_least: (1, 1) },
-    },
-    Component {
-        name: "registry",
-        dir: SHARED,
-        binaries: &["registry"],
-        names: &[],
-        cgo: "0",
-        tags: "",
-        version: None,
-        system: Wanted::Programs { at_least: (3, 0) },
-    },
-];
-
-/// Of containerd the daemon alone: `ctr` and shims come from the version of reference. And a client of CRI, a kubelet, and a
-/// control plane with what it asks nodes for, which the tests have beside Berth.
-const FOR_TESTS: &[Component] = &[
-    neighbour("containerd-2.1"),
-    neighbour("containerd-2.4"),
-    Component {
-        name: "cri",
-        dir: SHARED,
-        binaries: &["cri"],
-        names: &[],
-        cgo: "0",
-        tags: "",
-        version: None,
-        system: Wanted::Nothing,
-    },
-    Component {
-        name: "kubelet",
-        dir: SHARED,
-        binaries: &["kubelet"],
-        names: &[],
-        cgo: "0",
-        tags: "",
-        version: Some(KUBERNETES_VERSION),
-        system: Wanted::Nothing,
-    },
-    // About ten minutes on two processors where nothing of it was built before.
-    Component {
-        name: "kubernetes",
-        dir: CONTROL_PLANE,
-        binaries: &["kubernetes"],
-        names: &NAMES_OF_KUBERNETES,
-        cgo: "0",
-        tags: "",
-        version: Some(KUBERNETES_VERSION),
-        system: Wanted::Nothing,
-    },
-    Component {
-        name: "coredns",
-        dir: CONTROL_PLANE,
-        binaries: &["coredns"],
-        names: &[],
-        cgo: "0",
-        tags: "",
-        version: None,
-        system: Wanted::Nothing,
-    },
-    // Three minutes on two processors: little of it is of the same versions as above.
-    Component {
-        name: "metrics-server",
-        dir: CONTROL_PLANE,
-        binaries: &["metrics-server"],
-        names: &[],
-        cgo: "0",
-        tags: "",
-        version: None,
-        system: Wanted::Nothing,
-    },
-];
-
 /// The oldest API server that the soak has a node of 1.36 beside.
 pub const OLD_API_SERVER: &str = "kube-apiserver-1.34";
-
-const FOR_SOAK: &[Component] = &[Component {
-    name: OLD_API_SERVER,
-    dir: OLD_API_SERVER,
-    binaries: &[OLD_API_SERVER],
-    names: &[],
-    cgo: "0",
-    tags: "",
-    version: Some(KUBERNETES_VERSION),
-    system: Wanted::Nothing,
-}];
-
-const fn neighbour(name: &'static str) -> Component {
-    Component {
-        name,
-        dir: name,
-        binaries: &["containerd"],
-        names: &[],
-        cgo: "0",
-        tags: CONTAINERD_TAGS,
-        version: Some(CONTAINERD_VERSION),
-        system: Wanted::Nothing,
-    }
-}
+/// The suite for clusters of upstream, and the directory of its programs.
+pub const E2E: &str = "e2e";
 
 /// The top folder of the workspace.
 #[must_use]
@@ -277,7 +138,7 @@ pub fn recipe_of(component: &str) -> Result<String> {
 pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
     let go = output(Command::new("go").args(["env", "GOVERSION"]))?;
     let _lock = alone(&mut say)?;
-    for component in NODE.iter().chain(set.beside_the_node()) {
+    for component in set.components() {
         fs::create_dir_all(component.bin_dir())?;
         let stamp = component.bin_dir().join(format!(".{}.stamp", component.name));
         let system = if set == Set::Node { system::find(component) } else { None };
@@ -306,7 +167,7 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
         fs::write(&stamp, recipe)?;
     }
     match set {
-        Set::PinnedForTests | Set::PinnedForSoak => criu::install(say),
+        Set::PinnedForTests | Set::PinnedForSoak | Set::PinnedForConformance => criu::install(say),
         Set::Node | Set::Pinned => Ok(()),
     }
 }
@@ -334,7 +195,8 @@ impl Component {
 
     /// Its binaries and the links to them.
     fn files(&self) -> impl Iterator<Item = PathBuf> {
-        self.binaries.iter().chain(self.names).map(|name| self.bin_dir().join(name))
+        let tests = self.tests.iter().map(|test| &test.name);
+        self.binaries.iter().chain(self.names).chain(tests).map(|name| self.bin_dir().join(name))
     }
 
     fn remove(&self) -> Result<()> {
@@ -355,6 +217,9 @@ impl Component {
             hash.update(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
         }
         hash.update(format!("{go} {} {} {:?}", self.cgo, self.tags, self.version));
+        for test in self.tests {
+            hash.update(format!("{} {}", test.name, test.package));
+        }
         Ok(crate::image::hex(&hash.finalize()))
     }
 
@@ -382,19 +247,24 @@ impl Component {
         }
         let mut out = self.bin_dir().into_os_string();
         out.push("/");
-        let status = Command::new("nice")
-            .args(["go", "build", "-trimpath", "-tags", self.tags, "-ldflags", &flags, "-o"])
-            .arg(out)
-            .arg("tool")
-            .env("CGO_ENABLED", self.cgo)
-            .current_dir(self.module_dir())
-            .status()
-            .context("start go build")?;
-        ensure!(status.success(), "go build of {} ended with {status}", self.name);
+        let ways = ["-trimpath", "-tags", self.tags, "-ldflags", &flags, "-o"];
+        self.go(Command::new("nice").args(["go", "build"]).args(ways).arg(out).arg("tool"))?;
+        for test in self.tests {
+            let to = self.bin_dir().join(test.name);
+            let mut go = Command::new("nice");
+            self.go(go.args(["go", "test", "-c", "-vet=off"]).args(ways).arg(to).arg(test.package))?;
+        }
         let Some(program) = self.binaries.first() else { return Ok(()) };
         self.names.iter().try_for_each(|name| {
             symlink(program, self.bin_dir().join(name)).with_context(|| format!("link {name} to {program}"))
         })
+    }
+
+    fn go(&self, command: &mut Command) -> Result<()> {
+        command.env("CGO_ENABLED", self.cgo).current_dir(self.module_dir());
+        let status = command.status().context("start go")?;
+        ensure!(status.success(), "a build of {} ended with {status}: {command:?}", self.name);
+        Ok(())
     }
 }
 

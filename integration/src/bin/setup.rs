@@ -1,7 +1,8 @@
 //! `scripts/setup`, second half: builds the real components.
 //!
 //! `setup` takes the machine's own where they are new enough, `setup pinned` none of them, and `setup tests` builds what only
-//! tests use besides, `setup soak` what the soak does.
+//! tests use besides, `setup soak` what the soak does, `setup conformance` the suite of
+//! upstream.
 
 use std::env;
 
@@ -15,7 +16,10 @@ fn main() -> Result<()> {
         Some("pinned") => Set::Pinned,
         Some("tests") => Set::PinnedForTests,
         Some("soak") => Set::PinnedForSoak,
-        Some(other) => bail!("{other:?} is no set of components: say `pinned`, `tests`, `soak` or nothing"),
+        Some("conformance") => Set::PinnedForConformance,
+        Some(other) => bail!(
+            "{other:?} is no set of components: say `pinned`, `tests`, `soak`, `conformance` or nothing"
+        ),
     };
     components::build(set, |step| println!("setup: {step}"))
 }
