@@ -1,5 +1,7 @@
 //! Images made on the spot: Debian's static busybox with an applet link for each of its commands, or whatever files are given.
 
+pub mod machine;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -50,8 +52,12 @@ pub enum Entry {
     Directory,
     /// A copy of a program of this machine.
     Program(PathBuf),
+    /// The same, which whoever starts it runs as its owner.
+    SetuidProgram(PathBuf),
     /// A text.
     Text(String),
+    /// Any content.
+    Bytes(Arc<[u8]>),
     /// A symbolic link.
     Link(String),
 }
@@ -131,13 +137,17 @@ impl Layer {
             let kind = |kind, mode, size: usize| header(kind, mode, size as u64);
             match entry {
                 Entry::Directory => tar.append_data(&mut kind(EntryType::Directory, 0o755, 0), path, &[][..]),
-                Entry::Program(program) => {
+                Entry::Program(program) | Entry::SetuidProgram(program) => {
+                    let mode = if matches!(entry, Entry::Program(_)) { 0o755 } else { 0o4755 };
                     let content = fs::read(program).with_context(|| format!("read {}", program.display()))?;
-                    let mut header = kind(EntryType::Regular, 0o755, content.len());
+                    let mut header = kind(EntryType::Regular, mode, content.len());
                     tar.append_data(&mut header, path, content.as_slice())
                 }
                 Entry::Text(text) => {
                     tar.append_data(&mut kind(EntryType::Regular, 0o644, text.len()), path, text.as_bytes())
+                }
+                Entry::Bytes(bytes) => {
+                    tar.append_data(&mut kind(EntryType::Regular, 0o644, bytes.len()), path, &bytes[..])
                 }
                 Entry::Link(target) => tar.append_link(&mut kind(EntryType::Symlink, 0o777, 0), path, target),
             }

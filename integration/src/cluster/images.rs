@@ -18,7 +18,7 @@ use super::VERSION;
 use crate::components;
 use crate::containerd::ctr;
 use crate::files;
-use crate::image::{Blob, Entry, Image, Layer, Packing, hex};
+use crate::image::{Blob, Entry, Image, Layer, Packing, hex, machine};
 use crate::node::system;
 use crate::registry::{EXAMPLE, PAUSE};
 
@@ -126,35 +126,18 @@ fn coredns() -> Result<Vec<(String, Entry)>> {
 /// The machine's iptables with its libraries and extensions, at their places.
 fn iptables() -> Result<Vec<(String, Entry)>> {
     let program = fs::canonicalize("/usr/sbin/iptables-nft").context("no iptables: run scripts/setup")?;
-    let mut taken = libraries(&[&program])?;
+    let mut taken = machine::libraries([&program])?;
     let extensions = taken.iter().filter_map(|library| Some(library.parent()?.join("xtables")));
     let extensions = extensions.clone().find(|dir| dir.is_dir()).context("iptables has no extensions")?;
     let extensions = files::list(&extensions)?;
     // Some need more than the program does.
-    taken.extend(libraries(&extensions.iter().collect::<Vec<_>>())?);
+    taken.extend(machine::libraries(&extensions)?);
     taken.extend(extensions);
     let mut files = vec![("usr/sbin/iptables".to_owned(), Entry::Program(program))];
-    // Links on Debian.
-    for dir in ["lib", "lib64"] {
-        files.push((dir.to_owned(), Entry::Link(format!("usr/{dir}"))));
-    }
-    for path in taken {
-        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { continue };
-        let at = fs::canonicalize(dir).with_context(|| format!("look up {}", dir.display()))?.join(name);
-        files.push((at.strip_prefix("/")?.display().to_string(), Entry::Program(path)));
-    }
+    files.extend(machine::at_their_places(&taken)?);
     let others = IPTABLES.iter().skip(1);
     files.extend(others.map(|name| (format!("usr/sbin/{name}"), Entry::Link("iptables".to_owned()))));
     Ok(files)
-}
-
-/// What programs and libraries are linked with.
-fn libraries(of: &[&PathBuf]) -> Result<BTreeSet<PathBuf>> {
-    let names: Vec<String> = of.iter().map(|path| path.display().to_string()).collect();
-    let said = system("ldd", &names.iter().map(String::as_str).collect::<Vec<_>>())?;
-    // A line with a colon tells of which file those after it are.
-    let words = said.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
-    Ok(words.map(PathBuf::from).collect())
 }
 
 /// An image layout of the OCI, in which each manifest has the name that containerd is to give it.
