@@ -1,0 +1,76 @@
+//! `scripts/conformance`: the suite for clusters of upstream, run against a node in a private world.
+//!
+//! The world has a control plane, one node of Berth or of the real kubelet, and a registry with the images of the suite. What was
+//! said stays in `target/conformance/berth` or `target/conformance/kubelet`.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
+
+mod args;
+mod images;
+mod place;
+mod report;
+mod suite;
+
+use std::env;
+use std::os::unix::process::CommandExt as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use berth_integration::{binaries, components, files, lab, stored};
+
+use crate::args::Asked;
+use crate::place::Place;
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if lab::inside() {
+        return lab::run(|| ended(args::parse(&args).and_then(|asked| in_lab(&asked))));
+    }
+    ended(match args::parse(&args) {
+        Ok(Asked::Help) => {
+            print!("{}", args::HELP);
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Asked::Run(_)) => enter(&args),
+        Err(wrong) => Err(wrong),
+    })
+}
+
+fn ended(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|failure| {
+        eprintln!("conformance: {failure:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// This process becomes the supervisor of the lab, which ends everything when it is interrupted.
+fn enter(args: &[String]) -> Result<ExitCode> {
+    binaries::build()?;
+    stored::build()?;
+    let failure = lab::command(args.iter().map(String::as_str))?.exec();
+    Err(failure).context("start the lab")
+}
+
+fn in_lab(asked: &Asked) -> Result<ExitCode> {
+    let Asked::Run(args) = asked else { return Ok(ExitCode::SUCCESS) };
+    let out = components::workspace().join("target/conformance").join(args.node.name());
+    if out.exists() {
+        files::remove_dir(&out)?;
+    }
+    files::make_dir(&out)?;
+    let place = Place::start(args.node).inspect_err(|_| place::keep_logs(&out))?;
+    println!("the node is ready: {}", args.node.name());
+    let ran = suite::run(place.cluster(), args, &out).and_then(|()| Report::read(&out));
+    // A pod of a spec that failed may be left; the lab ends it.
+    place::keep_logs(&out);
+    let report = ran?;
+    report.write(&out)?;
+    print!("{report}");
+    println!("all of it is in {}", out.display());
+    if !report.passed() {
+        return Ok(ExitCode::FAILURE);
+    }
+    place.end()?;
+    Ok(ExitCode::SUCCESS)
+}
