@@ -1,39 +1,13 @@
-//! What containerd is asked: where its layers are, once, and how large those of images are, once for each.
+//! What containerd is asked: how large the layers of images are, once for each.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use containerd_client::services::v1::{
-    PluginsRequest,
-    snapshots::{Kind, ListSnapshotsRequest, UsageRequest},
-};
+use containerd_client::services::v1::snapshots::{Kind, ListSnapshotsRequest, UsageRequest};
 
 use crate::runtime::{CallError, Containerd};
 
 /// Layers whose sizes are known at most: far more than a disk has images for.
 const LAYERS_MAX: usize = 1 << 16;
-
-/// How long a request for statistics waits for it: they are told without.
-const ASKED_WITHIN: Duration = Duration::from_secs(2);
-
-/// Where a snapshotter has its layers. `None` where it does not say so.
-///
-/// # Errors
-/// See [`CallError`].
-pub(super) async fn layers_dir(
-    containerd: &Containerd,
-    snapshotter: &str,
-) -> Result<Option<String>, CallError> {
-    let filter = format!("type==io.containerd.snapshotter.v1,id=={snapshotter}");
-    let request = PluginsRequest { filters: vec![filter] };
-    let mut client = containerd.introspection();
-    let asking = client.plugins(request);
-    let answer = containerd.call_within(ASKED_WITHIN, "ask for the snapshotter", snapshotter, asking).await?;
-    let root = answer.plugins.into_iter().find_map(|mut plugin| plugin.exports.remove("root"));
-    Ok(root.map(|root| root.trim_end_matches('/').to_owned()).filter(|root| root.starts_with('/')))
-}
 
 /// Sizes of layers that do not change: bytes and inodes, by name.
 #[derive(Debug, Default)]

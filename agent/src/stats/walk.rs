@@ -8,11 +8,8 @@ use berth_core::{
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{
-    READ_WITHIN, Stats,
-    containerd::{self, Layers},
-};
-use crate::{causes::with_causes, clock};
+use super::{READ_WITHIN, Stats, containerd::Layers};
+use crate::{causes::with_causes, clock, runtime};
 
 /// How often trees are measured where volumes are not.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -22,6 +19,9 @@ const FIRST: Duration = Duration::from_secs(10);
 
 /// How often the layers of images are asked for.
 const LAYERS_EVERY: Duration = Duration::from_secs(300);
+
+/// How long a request for statistics waits for where layers are: they are told without.
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// For how long a question about what is on disks keeps it measured: longer than monitoring pauses between two.
 const WANTED_FOR: Duration = Duration::from_secs(600);
@@ -108,7 +108,8 @@ impl Stats {
     /// Where containerd has its layers. Asked for until it has answered.
     pub(super) async fn layers_dir(&self) -> Option<String> {
         let ask = async || {
-            containerd::layers_dir(&self.0.host.containerd, &self.snapshotter()).await.map_err(|error| {
+            let (containerd, snapshotter) = (&self.0.host.containerd, self.snapshotter());
+            runtime::layers_dir(containerd, &snapshotter, ASKED_WITHIN).await.map_err(|error| {
                 tracing::debug!(error = with_causes(&error), "where layers are is not known");
             })
         };
