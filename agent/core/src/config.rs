@@ -265,6 +265,19 @@ pub struct PullSettings {
     pub burst: u32,
 }
 
+/// Removal of images that nothing uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageCollection {
+    /// How full their disk is when it begins, in percent (`imageGCHighThresholdPercent`).
+    pub high_percent: u64,
+    /// And when it has freed enough (`imageGCLowThresholdPercent`).
+    pub low_percent: u64,
+    /// For how long an image has to be there before it goes for that (`imageMinimumGCAge`).
+    pub age_min: Duration,
+    /// After how long without use one goes in any case (`imageMaximumGCAge`); `None` is never.
+    pub age_max: Option<Duration>,
+}
+
 /// Rotation of container logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSettings {

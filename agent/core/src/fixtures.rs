@@ -2,13 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
+
 use crate::{
     config::{
         CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
         Paths, PullSettings, ResolvConf,
     },
     id::{ContainerName, ImageRef, PodName, PodUid},
-    image::{ImageConfig, ImageInfo},
+    image::{
+        ImageConfig, ImageInfo,
+        collection::{StoredImage, StoredName},
+    },
     oci::Accounts,
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
@@ -196,5 +201,20 @@ pub(crate) fn probe() -> Probe {
         successes: 1,
         failures: 3,
         grace: None,
+    }
+}
+
+/// An image that nothing uses, by its id, with one name.
+pub(crate) fn stored(id: &str, size_bytes: u64) -> StoredImage {
+    StoredImage {
+        id: id.into(),
+        names: vec![StoredName {
+            name: format!("docker.io/library/{id}:latest"),
+            target: format!("of-{id}"),
+        }],
+        chain_id: format!("layers-of-{id}"),
+        size_bytes,
+        touched: Timestamp::UNIX_EPOCH,
+        stays: None,
     }
 }

@@ -1,5 +1,6 @@
-//! Images: their names, what is known of one, and how the transfer of one goes.
+//! Images: their names, what is known of one, how the transfer of one goes, and which are removed.
 
+pub mod collection;
 mod info;
 pub mod name;
 pub mod transfer;
