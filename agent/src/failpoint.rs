@@ -35,6 +35,7 @@ const INNER: &[&str] = &[
     "volumes.unmounted",
     "pull.transferred",
     "pull.named",
+    "image.record-removed",
     "unpack.applied",
     "unpack.done",
     "persist.before",

@@ -35,6 +35,8 @@ pub struct NodeConfig {
     pub cgroups: CgroupSettings,
     /// Pulling.
     pub pulls: PullSettings,
+    /// Removal of images that nothing uses; `None` is never.
+    pub collection: Option<ImageCollection>,
     /// Container logs, written by the shim.
     pub logs: LogSettings,
     /// How often what was made for a pod is looked at (`syncFrequency`).

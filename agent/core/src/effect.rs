@@ -10,7 +10,7 @@ use crate::{
     cgroup::QosValues,
     cluster::node,
     id::{OpId, PodName, PodUid, SandboxId},
-    image::WantedImage,
+    image::{WantedImage, collection::Removal},
     oci::HostFile,
     pod::port::{
         cgroup::CgroupRequest,
@@ -68,6 +68,12 @@ pub enum NodeAct {
     InspectImage(WantedImage),
     /// Fetch and unpack an image. Outcome: `Image`, present. It fails with `Config` where a secret that it is pulled with is malformed.
     PullImage(WantedImage),
+    /// Look how full the disk is that images are on. Outcome: `ImageDisk`.
+    MeasureImages,
+    /// List the images of the node, with what uses them. Outcome: `Images`.
+    ListImages,
+    /// Remove an image, unless something uses it by now. Outcome: `Done`, or `ImageKept`.
+    RemoveImage(Box<Removal>),
     /// Set the values of the QoS cgroups. Outcome: `Done`.
     SetQos(Box<QosValues>),
     /// Read the Node object from the API server. Outcome: `NodeObject`.
@@ -167,6 +173,9 @@ impl NodeAct {
         match self {
             Self::InspectImage(_) => "inspect-image",
             Self::PullImage(_) => "pull-image",
+            Self::MeasureImages => "measure-images",
+            Self::ListImages => "list-images",
+            Self::RemoveImage(_) => "remove-image",
             Self::SetQos(_) => "set-qos",
             Self::ReadNodeObject => "read-node-object",
             Self::Note(_) => "note",

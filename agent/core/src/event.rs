@@ -6,7 +6,10 @@ use crate::{
     config::NodeFacts,
     failure::Failure,
     id::{OpId, PodUid, SandboxId},
-    image::{ImageInfo, WantedImage},
+    image::{
+        ImageInfo, WantedImage,
+        collection::{ImageDisk, StoredImage},
+    },
     node::NodeInfo,
     observation::{Observation, ObservedTask, SandboxReport},
     oci::Accounts,
@@ -112,6 +115,12 @@ pub enum Outcome {
     },
     /// The image, when it is on the node.
     Image(Option<Arc<ImageInfo>>),
+    /// The file system that images are on.
+    ImageDisk(ImageDisk),
+    /// All images of the node.
+    Images(Vec<StoredImage>),
+    /// The image was not removed: something uses it by now.
+    ImageKept,
     /// The writable layer is prepared.
     Rootfs(Arc<Accounts>),
     /// The container runs, or has already ended.

@@ -77,6 +77,7 @@ pub(crate) fn node() -> NodeConfig {
             ..CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/")
         },
         pulls: PullSettings { parallel_max: Some(1), qps: 5, burst: 10 },
+        collection: None,
         logs: LogSettings { max_size_bytes: 10 << 20, max_files: 5 },
         sync_frequency: Duration::from_secs(60),
         crash_backoff_max: Duration::from_secs(300),

@@ -52,6 +52,12 @@ pub enum Purpose {
     Inspect(WantedImage),
     /// Pulling an image.
     Pull(WantedImage),
+    /// Looking how full the disk of images is.
+    MeasureImages,
+    /// Listing images.
+    ListImages,
+    /// Removing an image.
+    RemoveImage,
     /// Values of the QoS cgroups.
     Qos {
         /// How often it failed before, in a row.

@@ -9,7 +9,7 @@ use std::{
 
 use berth_core::{
     cluster::node::{Family, NodeIps},
-    config::{DnsSettings, LogSettings, MemoryVolumes, NodeConfig, Paths, PullSettings},
+    config::{DnsSettings, ImageCollection, LogSettings, MemoryVolumes, NodeConfig, Paths, PullSettings},
     spec::Quantities,
 };
 
@@ -198,6 +198,7 @@ impl Settings {
             dns: self.dns(facts),
             cgroups: self.cgroups(facts),
             pulls: self.pulls(),
+            collection: self.collection(),
             logs: self.logs(),
             sync_frequency: duration(kubelet.sync_frequency),
             crash_backoff_max: duration(restarts),
@@ -281,6 +282,19 @@ impl Settings {
             qps: count(kubelet.registry_pull_qps).unwrap_or(0),
             burst: count(kubelet.registry_burst).unwrap_or(0),
         }
+    }
+
+    /// Removal of unused images, unless neither threshold could ever be met (`StartGarbageCollection` of `pkg/kubelet/kubelet.go`).
+    fn collection(&self) -> Option<ImageCollection> {
+        let kubelet = &self.kubelet;
+        let percent = |value: Option<i32>| value.and_then(|value| u64::try_from(value).ok()).unwrap_or(100);
+        let settings = ImageCollection {
+            high_percent: percent(kubelet.image_gc_high_threshold_percent),
+            low_percent: percent(kubelet.image_gc_low_threshold_percent),
+            age_min: duration(kubelet.image_minimum_gc_age),
+            age_max: Some(duration(kubelet.image_maximum_gc_age)).filter(|age| !age.is_zero()),
+        };
+        (settings.high_percent < 100 || settings.age_max.is_some()).then_some(settings)
     }
 
     fn logs(&self) -> LogSettings {

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, fs, net::IpAddr, path::PathBuf, time::Duration};
 
 use berth_core::{
-    config::{CgroupDriver, CgroupVersion, ResolvConf},
+    config::{CgroupDriver, CgroupVersion, ImageCollection, ResolvConf},
     spec::Quantities,
 };
 use serde_json::{Value, json};
@@ -423,6 +423,28 @@ fn the_configuration_of_a_machine() {
             && static_pods.components().count() > 2
     );
     assert_eq!(config.node.pulls.qps, 5);
+}
+
+#[test]
+fn images_are_removed_by_the_kubelets_thresholds_unless_none_can_be_met() {
+    let collection = |text: &str| load_text(text, &[]).unwrap().resolve(&facts()).unwrap().node.collection;
+    let of = |high, low, age_min, age_max: Option<u64>| {
+        Some(ImageCollection {
+            high_percent: high,
+            low_percent: low,
+            age_min: Duration::from_secs(age_min),
+            age_max: age_max.map(Duration::from_secs),
+        })
+    };
+    for (text, expected) in [
+        ("", of(85, 80, 120, None)),
+        ("imageGCHighThresholdPercent: 1\nimageGCLowThresholdPercent: 0\n", of(1, 0, 120, None)),
+        ("imageMinimumGCAge: 0s\nimageMaximumGCAge: 24h\n", of(85, 80, 120, Some(86_400))),
+        ("imageGCHighThresholdPercent: 100\nimageMaximumGCAge: 1h\n", of(100, 80, 120, Some(3600))),
+        ("imageGCHighThresholdPercent: 100\n", None),
+    ] {
+        assert_eq!(collection(text), expected, "{text}");
+    }
 }
 
 #[test]

@@ -90,6 +90,9 @@ pub const KINDS: &[&str] = &[
     "sweep",
     "inspect-image",
     "pull-image",
+    "measure-images",
+    "list-images",
+    "remove-image",
     "set-qos",
     "read-node-object",
 ];
@@ -127,6 +130,9 @@ impl EffectKind {
                     NodeAct::Note(_) => return None,
                     NodeAct::InspectImage(_) => of(None, PULL),
                     NodeAct::PullImage(_) => of(Some(Lane::Pulls), PULL),
+                    NodeAct::MeasureImages => of(None, LOCAL),
+                    NodeAct::ListImages => of(Some(Lane::Images), RUNTIME),
+                    NodeAct::RemoveImage(_) => of(Some(Lane::Stop), RUNTIME),
                     NodeAct::ReadNodeObject => of(None, LOCAL),
                     NodeAct::SetQos(_) => {
                         of(Some(Lane::Kernel), LOCAL).alone("cgroups of the QoS classes", &"")

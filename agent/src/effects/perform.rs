@@ -16,7 +16,7 @@ use super::{
     cgroups, end,
     files::{dirs, termination, volumes},
     host::Host,
-    images::{inspect, pull, rootfs},
+    images::{collection, inspect, pull, rootfs},
     kinds::{self, EffectKind},
     look::{look, write_files},
     network, node_object, probe,
@@ -94,6 +94,9 @@ async fn perform(host: &Arc<Host>, effect: Effect) -> Result<Outcome, Failure> {
         Effect::Node { act, .. } => match act {
             NodeAct::InspectImage(image) => inspect::inspect(host, &image).await,
             NodeAct::PullImage(image) => pull::pull(host, &image).await,
+            NodeAct::MeasureImages => collection::measure(host).await,
+            NodeAct::ListImages => collection::list(host).await,
+            NodeAct::RemoveImage(removal) => collection::remove(host, &removal).await,
             NodeAct::SetQos(values) => cgroups::set_qos(host, *values).await,
             NodeAct::ReadNodeObject => node_object::read(host).await,
             NodeAct::Note(_) => Err(of_the_loop()),

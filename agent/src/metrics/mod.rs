@@ -228,6 +228,9 @@ impl Metrics {
         if let (Ok(Outcome::Image(Some(image))), "pull-image") = (outcome, name) {
             self.0.pods.pulled(image, took);
         }
+        if let (Subject::Collected(reason), Ok(Outcome::Done)) = (subject, outcome) {
+            self.0.operations.collected(reason.as_str());
+        }
         if let Subject::Probe(uid, id, kind, asks) = subject {
             if *asks == Asks::Command {
                 let is_well = matches!(outcome, Ok(Outcome::Probed(ProbeAnswer::Success)));

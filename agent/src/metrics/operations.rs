@@ -30,6 +30,8 @@ fn of(effect: &str) -> Operation {
         "look-at-task" => Operation::Runtime("container_status"),
         "inspect-image" => Operation::Runtime("image_status"),
         "pull-image" => Operation::Runtime("pull_image"),
+        "list-images" => Operation::Runtime("list_images"),
+        "remove-image" => Operation::Runtime("remove_image"),
         "ensure-cgroup" => Operation::Cgroup("create"),
         "remove-cgroup" => Operation::Cgroup("destroy"),
         "set-qos" => Operation::Cgroup("update"),
@@ -46,6 +48,7 @@ pub(super) struct Operations {
     cgroup_seconds: HistogramVec,
     own_seconds: HistogramVec,
     web_sockets: IntCounterVec,
+    collected: IntCounterVec,
 }
 
 impl Operations {
@@ -86,6 +89,11 @@ impl Operations {
                 "Sessions over WebSocket by the protocols that kubectl speaks.",
                 &["subresource"],
             )?,
+            collected: families.counter(
+                "kubelet_image_garbage_collected_total",
+                "Images that were removed, since their disk was full (`space`) or nobody had used them for long (`age`).",
+                &["reason"],
+            )?,
         })
     }
 
@@ -104,6 +112,11 @@ impl Operations {
     /// A session over WebSocket was asked for.
     pub(super) fn web_socket(&self, subresource: &str) {
         self.web_sockets.with_label_values(&[subresource]).inc();
+    }
+
+    /// An image was removed that nothing used.
+    pub(super) fn collected(&self, reason: &str) {
+        self.collected.with_label_values(&[reason]).inc();
     }
 
     /// An operation of the runtime has ended.

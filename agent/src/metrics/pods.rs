@@ -131,7 +131,7 @@ impl Pods {
                     all.observe(took.as_secs_f64());
                 }
             }
-            Subject::Probe(..) | Subject::Other => {}
+            Subject::Probe(..) | Subject::Collected(_) | Subject::Other => {}
         }
     }
 

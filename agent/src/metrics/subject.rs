@@ -1,10 +1,11 @@
 //! What of an effect its metrics name.
 
 use berth_core::{
-    effect::{Act, Effect},
+    effect::{Act, Effect, NodeAct},
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, PodUid},
+    image::collection::Reason,
     pod::port::{probe::ProbeCall, start_failure::Call},
     spec::{ContainerKind, ProbeKind, VolumeSource},
 };
@@ -20,6 +21,8 @@ pub enum Subject {
     Volume(&'static str),
     /// A question to a container.
     Probe(PodUid, ContainerId, ProbeKind, Asks),
+    /// An image that is removed, by why.
+    Collected(Reason),
     /// Something else.
     Other,
 }
@@ -43,7 +46,13 @@ impl Subject {
     /// That of an effect.
     #[must_use]
     pub fn of(effect: &Effect) -> Self {
-        let Effect::Pod { pod, act, .. } = effect else { return Self::Other };
+        let (pod, act) = match effect {
+            Effect::Pod { pod, act, .. } => (pod, act),
+            Effect::Node { act: NodeAct::RemoveImage(removal), .. } => {
+                return Self::Collected(removal.reason);
+            }
+            Effect::Node { .. } => return Self::Other,
+        };
         match act {
             Act::StartContainer(request) => Self::Container(request.container.kind),
             Act::EnsureSandbox(request) => Self::Sandbox(request.pod.runtime.clone().unwrap_or_default()),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use berth_core::{
     failure::FailureKind,
     id::{ContainerId, ContainerName, SandboxId},
-    image::{ImageConfig, ImageInfo},
+    image::{ImageConfig, ImageInfo, collection::Reason},
     pod::port::{
         probe::ProbeAnswer,
         start_failure::{Answer, Call, Sandbox, StartFailure},
@@ -236,6 +236,24 @@ fn effects_are_the_operations_that_dashboards_know() {
     ] {
         assert_eq!(value(&text, series), Some(expected), "{series}\n{text}");
     }
+}
+
+#[test]
+fn images_that_are_gone_are_counted_by_why() {
+    let metrics = Metrics::new("n", View::default()).unwrap();
+    for (reason, outcome) in [
+        (Reason::Space, Ok(Outcome::Done)),
+        (Reason::Space, Ok(Outcome::Done)),
+        (Reason::Age, Ok(Outcome::Done)),
+        (Reason::Age, Ok(Outcome::ImageKept)),
+        (Reason::Age, failed()),
+    ] {
+        metrics.ended("remove-image", &Subject::Collected(reason), &outcome, seconds(1));
+    }
+    let text = metrics.text();
+    let count =
+        |reason: &str| value(&text, &format!("kubelet_image_garbage_collected_total{{reason=\"{reason}\"}}"));
+    assert_eq!((count("space"), count("age")), (Some(2.0), Some(1.0)), "{text}");
 }
 
 #[test]

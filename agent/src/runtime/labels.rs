@@ -20,8 +20,14 @@ pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Name of a container in its pod.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// On image records: `managed`.
+/// On image records: [`MANAGED`].
 pub const IMAGE: &str = "io.cri-containerd.image";
+/// Marks an image as the node's to manage.
+pub const MANAGED: &str = "managed";
+/// On image records: [`PINNED_VALUE`].
+pub const PINNED: &str = "io.cri-containerd.pinned";
+/// Keeps an image that nothing uses.
+pub const PINNED_VALUE: &str = "pinned";
 /// Which sandbox of the pod, or which run of the container.
 pub const ATTEMPT: &str = "berth.dev/attempt";
 /// Hash of the name and image that a container was made from, in hexadecimal.

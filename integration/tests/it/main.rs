@@ -26,6 +26,7 @@ mod cli;
 mod clock_steps;
 mod cluster;
 mod cluster_node;
+mod collection;
 mod controllers;
 mod cpu_time;
 mod crash;
@@ -149,8 +150,8 @@ fn main() -> ExitCode {
         chaos::tests(),
         demo::tests(),
         crash::tests(),
-        systemd::tests(),
     ];
     let later = [api_status::tests(), api_debug::tests(), server::tests(), soak::tests()];
-    suite::main(all.into_iter().chain(later).flatten().collect())
+    let last = [systemd::tests(), collection::tests()];
+    suite::main(all.into_iter().chain(later).chain(last).flatten().collect())
 }

@@ -25,7 +25,9 @@ use serde_json::{Map, Value, json};
 pub use self::{
     addresses::{Family, Found, NodeIps, given_fault},
     conditions::Pressure,
-    events::{Note, runtime_fault, starting},
+    events::{
+        Note, image_disk_has_no_size, image_disk_stays_full, images_not_removed, runtime_fault, starting,
+    },
     health::Health,
     images::Image,
     oom::OomLog,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use super::name;
 use crate::{id::ImageRef, spec::Pod};
 
 /// An image, and the secrets it may be got with: what is pulled with those of one pod is not for a pod that has others.
@@ -24,6 +25,12 @@ impl WantedImage {
         let secrets: Vec<String> = secrets.cloned().collect();
         let namespace = if secrets.is_empty() { String::new() } else { pod.name.namespace.clone() };
         Self { image: image.clone(), namespace, secrets }
+    }
+
+    /// The name that it is kept under; `None` for one that is no name.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        Some(name::parse(self.image.as_str()).ok()?.to_string())
     }
 
     /// An image that is got without credentials.

@@ -1,15 +1,36 @@
-//! What follows for pods from what was found of an image, or from its pull.
+//! What follows for pods from what was found of an image, or from its pull; and which images pods keep from being removed.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::machine::Node;
 use crate::{
     failure::{Failure, FailureKind},
-    image::{ImageInfo, WantedImage},
+    image::{ImageInfo, WantedImage, name},
+    pod::PodMachine,
     time::Now,
 };
 
 impl Node {
+    /// Removes images that nothing needs, when that is due.
+    pub(super) fn collect_images(&mut self, now: Now) {
+        if self.collection.is_due(now.mono) {
+            let wanted = self.wanted_images();
+            while let Some(effect) = self.collection.poll_effect(&wanted, &mut self.ops, now.mono) {
+                self.effects.push_back(effect);
+            }
+        }
+        self.pulls.hold(self.collection.removing());
+    }
+
+    /// Names of images of pods that have not ended, and of all that is being looked for or pulled.
+    fn wanted_images(&self) -> BTreeSet<String> {
+        let is_over = |pod: &&PodMachine| pod.status().is_some_and(|status| status.phase.is_final());
+        let pods = self.pods.values().filter(|pod| !is_over(pod));
+        let of_pods = pods.flat_map(|pod| pod.spec().all_containers()).map(|container| &container.image);
+        let names = of_pods.filter_map(|image| Some(name::parse(image.as_str()).ok()?.to_string()));
+        names.chain(self.pulls.images().filter_map(WantedImage::name)).collect()
+    }
+
     pub(super) fn inspected(
         &mut self,
         wanted: &WantedImage,

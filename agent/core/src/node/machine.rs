@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     admission::Occupied,
+    collection::Collection,
     index::Index,
     info::{Doubts, NodeInfo},
     inherited::Inherited,
@@ -60,6 +61,7 @@ pub struct Node {
     pub(super) orphans: Orphans,
     pub(super) network: Network,
     pub(super) pulls: Pulls,
+    pub(super) collection: Collection,
     pub(super) qos: Qos,
     pub(super) ops: Ops,
     pub(super) effects: VecDeque<Effect>,
@@ -86,6 +88,7 @@ impl Node {
         let info = NodeInfo { name, labels, extended, ..NodeInfo::default() };
         Self {
             pulls: Pulls::new(config.pulls),
+            collection: Collection::new(config.collection),
             looks: Looks::every(config.sync_frequency),
             config,
             boot: Boot::Waiting,
@@ -146,12 +149,12 @@ impl Node {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        let quiet = [self.looks.poll_timeout(), self.probes.poll_timeout()];
+        let quiet = [self.looks.poll_timeout(), self.probes.poll_timeout(), self.collection.poll_timeout()];
         self.next_work().into_iter().chain(quiet.into_iter().flatten()).min()
     }
 
     /// Whether something is to be done at a moment for which it counts what the node is. A look at a pod changes nothing, nor
-    /// does a probe.
+    /// does a probe, nor how full a disk is.
     #[must_use]
     pub fn asks_for_facts(&self, now: Mono) -> bool {
         self.next_work().is_some_and(|at| at <= now)
@@ -215,6 +218,7 @@ impl Node {
         }
         let orphans = restored.orphans.into_iter().collect();
         self.boot = Boot::Adopting(Box::new(Inherited::new(restored.observation, orphans)));
+        self.collection.begin(now.mono);
         self.is_uncompared = true;
         self.advance_all(now);
     }
@@ -296,6 +300,9 @@ impl Node {
             Purpose::NodeObject => self.node_object_read(result, now),
             Purpose::Inspect(image) => self.inspected(&image, fit::image(result), now),
             Purpose::Pull(image) => self.pulled(&image, fit::image(result), now),
+            Purpose::MeasureImages => self.collection.measured(result, now.mono),
+            Purpose::ListImages => self.collection.listed(result, now),
+            Purpose::RemoveImage => self.collection.removed(result, now.mono),
         }
     }
 
@@ -344,6 +351,7 @@ impl Node {
 
     /// Begins what pods share: images, QoS cgroups, orphans.
     fn poll_shared(&mut self, now: Now) {
+        self.collect_images(now);
         while let Some(effect) = self.pulls.poll_effect(&mut self.ops, now.mono) {
             self.effects.push_back(effect);
         }

@@ -2,6 +2,7 @@
 
 mod admission;
 mod admit;
+mod collection;
 mod images;
 mod index;
 mod info;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use crate::{
     event::Outcome,
     failure::{Failure, FailureKind},
-    image::ImageInfo,
+    image::{
+        ImageInfo,
+        collection::{ImageDisk, StoredImage},
+    },
 };
 
 pub(crate) fn done(result: Result<Outcome, Failure>) -> Result<(), Failure> {
@@ -17,6 +20,40 @@ pub(crate) fn done(result: Result<Outcome, Failure>) -> Result<(), Failure> {
 pub(crate) fn image(result: Result<Outcome, Failure>) -> Result<Option<Arc<ImageInfo>>, Failure> {
     let outcome = result?;
     if let Outcome::Image(image) = outcome { Ok(image) } else { Err(unfitting(&outcome)) }
+}
+
+pub(crate) fn image_disk(result: Result<Outcome, Failure>) -> Result<ImageDisk, Failure> {
+    let outcome = result?;
+    if let Outcome::ImageDisk(disk) = outcome { Ok(disk) } else { Err(unfitting(&outcome)) }
+}
+
+pub(crate) fn images(result: Result<Outcome, Failure>) -> Result<Vec<StoredImage>, Failure> {
+    let outcome = result?;
+    if let Outcome::Images(images) = outcome { Ok(images) } else { Err(unfitting(&outcome)) }
+}
+
+/// Whether an image is gone; else something uses it.
+pub(crate) fn is_removed(result: Result<Outcome, Failure>) -> Result<bool, Failure> {
+    let outcome = result?;
+    match outcome {
+        Outcome::Done => Ok(true),
+        Outcome::ImageKept => Ok(false),
+        Outcome::Netns(_)
+        | Outcome::Network(_)
+        | Outcome::Sandbox { .. }
+        | Outcome::Volume { .. }
+        | Outcome::Image(_)
+        | Outcome::ImageDisk(_)
+        | Outcome::Images(_)
+        | Outcome::Rootfs(_)
+        | Outcome::Started(_)
+        | Outcome::NotStarted(_)
+        | Outcome::Task(_)
+        | Outcome::TerminationMessage(_)
+        | Outcome::Probed(_)
+        | Outcome::NodeObject(_)
+        | Outcome::Looked(_) => Err(unfitting(&outcome)),
+    }
 }
 
 /// What was done is not known.

@@ -45,6 +45,8 @@ pub struct Pulls {
     looks: BTreeMap<WantedImage, Look>,
     pulls: BTreeMap<WantedImage, Pull>,
     queue: VecDeque<WantedImage>,
+    /// Names of an image that is being removed: it is neither looked for nor pulled before that has ended.
+    held: BTreeSet<String>,
     running: u32,
     bucket: Bucket,
 }
@@ -70,6 +72,7 @@ impl Pulls {
             looks: BTreeMap::new(),
             pulls: BTreeMap::new(),
             queue: VecDeque::new(),
+            held: BTreeSet::new(),
             running: 0,
             bucket: Bucket::default(),
         }
@@ -110,17 +113,31 @@ impl Pulls {
         self.queue.retain(|image| pulls.contains_key(image));
     }
 
+    /// Lets what has one of these names wait, and nothing else any longer.
+    pub fn hold(&mut self, names: BTreeSet<String>) {
+        self.held = names;
+    }
+
+    /// Images that somebody waits for, or that are being looked for or pulled.
+    pub fn images(&self) -> impl Iterator<Item = &WantedImage> {
+        self.looks.keys().chain(self.pulls.keys())
+    }
+
     /// The next look or pull to begin.
     pub fn poll_effect(&mut self, ops: &mut Ops, now: Mono) -> Option<Effect> {
-        if let Some((image, look)) = self.looks.iter_mut().find(|(_, look)| !look.asked) {
+        let held = &self.held;
+        if let Some((image, look)) =
+            self.looks.iter_mut().find(|(image, look)| !look.asked && !is_held(held, image))
+        {
             look.asked = true;
             let op = ops.open(Purpose::Inspect(image.clone()));
             return Some(Effect::Node { op, act: NodeAct::InspectImage(image.clone()) });
         }
-        if !self.has_room() || self.queue.is_empty() || self.bucket.opens_at(self.settings) > now {
+        let at = self.next_pull()?;
+        if self.bucket.opens_at(self.settings) > now {
             return None;
         }
-        let image = self.queue.pop_front()?;
+        let image = self.queue.remove(at)?;
         let pull = self.pulls.get_mut(&image)?;
         pull.started = Some(now);
         self.running += 1;
@@ -132,7 +149,13 @@ impl Pulls {
     /// When the rate lets the next pull begin.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Mono> {
-        (self.has_room() && !self.queue.is_empty()).then(|| self.bucket.opens_at(self.settings))
+        self.next_pull().map(|_| self.bucket.opens_at(self.settings))
+    }
+
+    /// Which of those that wait is the next, where there is room for one.
+    fn next_pull(&self) -> Option<usize> {
+        let next = || self.queue.iter().position(|image| !is_held(&self.held, image));
+        if self.has_room() { next() } else { None }
     }
 
     /// A look has ended: who waits for it.
@@ -159,6 +182,11 @@ impl Pulls {
     fn has_room(&self) -> bool {
         self.settings.parallel_max.is_none_or(|most| self.running < most.max(1))
     }
+}
+
+/// Whether an image has one of these names. A name that is none names no image.
+fn is_held(names: &BTreeSet<String>, image: &WantedImage) -> bool {
+    !names.is_empty() && image.name().is_some_and(|name| names.contains(&name))
 }
 
 /// A token bucket, kept as the time at which it will be full again.
@@ -211,7 +239,12 @@ mod tests {
             names.push(match act {
                 NodeAct::PullImage(image) => format!("pull {image}"),
                 NodeAct::InspectImage(image) => format!("look {image}"),
-                NodeAct::SetQos(_) | NodeAct::ReadNodeObject | NodeAct::Note(_) => panic!("{act:?}"),
+                NodeAct::MeasureImages
+                | NodeAct::ListImages
+                | NodeAct::RemoveImage(_)
+                | NodeAct::SetQos(_)
+                | NodeAct::ReadNodeObject
+                | NodeAct::Note(_) => panic!("{act:?}"),
             });
         }
         names
@@ -274,6 +307,22 @@ mod tests {
         assert_eq!(pulls.poll_timeout(), None);
         pulls.pulled(&wanted("a"), at(5));
         assert_eq!(started(&mut pulls, &mut ops, at(5)), ["pull b"]);
+    }
+
+    #[test]
+    fn what_is_being_removed_is_neither_looked_for_nor_pulled_and_holds_up_nobody() {
+        let mut pulls = Pulls::new(PullSettings { parallel_max: Some(1), qps: 0, burst: 0 });
+        let mut ops = Ops::default();
+        pulls.hold(["docker.io/library/a:latest".to_owned()].into());
+        for image in ["a", "b"] {
+            pulls.inspect(&wanted(image), asker("look"));
+            pulls.pull(&wanted(image), asker(image), at(0));
+        }
+        assert_eq!(started(&mut pulls, &mut ops, at(0)), ["look b", "pull b"]);
+        pulls.pulled(&wanted("b"), at(1));
+        assert_eq!(pulls.poll_timeout(), None, "nothing happens by the clock");
+        pulls.hold(BTreeSet::new());
+        assert_eq!(started(&mut pulls, &mut ops, at(2)), ["look a", "pull a"]);
     }
 
     #[test]

@@ -9,6 +9,8 @@ mod clock;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod collection;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod ephemeral;

@@ -9,6 +9,7 @@ mod cluster;
 mod debug;
 mod dice;
 mod health;
+mod images;
 mod mishaps;
 mod rest;
 mod wishes;
@@ -86,6 +87,7 @@ fn random_lives() {
         "steps of the clock",
         "ephemeral containers added",
         "ephemeral containers that ended",
+        "images removed",
     ];
     let seldom = [
         "ephemeral containers that wait for their target at rest",
@@ -94,6 +96,7 @@ fn random_lives() {
         "orphans half removed",
         "records being written when the agent was killed",
         "a process is removed only when kills have no effect",
+        "removals of images that failed",
     ];
     let often: Vec<&str> = often.into_iter().chain(oracle::RULES).collect();
     play(Place::Alone, &often, &seldom);

@@ -9,6 +9,7 @@ use std::{
 };
 
 use berth_core::{
+    config::{ImageCollection, NodeConfig},
     effect::{Act, Effect, NodeAct},
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
@@ -41,6 +42,8 @@ pub(crate) struct Run {
     pub(crate) looks: VecDeque<Effect>,
     /// Probes that were asked for, with a queue of their own for the same reason.
     pub(crate) probes: VecDeque<Effect>,
+    /// What was asked for to remove images, with a queue of its own for the same reason.
+    pub(crate) collections: VecDeque<Effect>,
     /// Writes and removals of records that were asked for and not begun, where they take their time.
     pub(crate) writes: VecDeque<Effect>,
     /// Those that were performed and whose outcome the agent does not know yet.
@@ -58,6 +61,8 @@ pub(crate) struct Run {
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
     /// Where the node is one of a cluster.
     pub(crate) cluster: Option<Cluster>,
+    /// Which images are removed.
+    collection: Option<ImageCollection>,
     /// Names of wanted pods that their source cannot read.
     pub(crate) unread: BTreeSet<String>,
     /// Whether the agent that is up has not heard yet what manifests want.
@@ -68,28 +73,34 @@ pub(crate) struct Run {
 impl Run {
     /// A node that was just switched on.
     pub(crate) fn new() -> Self {
-        Self::begin(None)
+        Self::begin(None, None)
+    }
+
+    /// The same with images that are removed when nothing needs them.
+    pub(crate) fn with_collection(collection: ImageCollection) -> Self {
+        Self::begin(None, Some(collection))
     }
 
     /// The same in a cluster, which has no pods yet.
     pub(crate) fn in_a_cluster() -> Self {
-        let mut run = Self::begin(Some(Cluster::default()));
+        let mut run = Self::begin(Some(Cluster::default()), None);
         run.world.oracle.joins_a_cluster();
         run.settle_cluster();
         run
     }
 
-    fn begin(cluster: Option<Cluster>) -> Self {
+    fn begin(cluster: Option<Cluster>, collection: Option<ImageCollection>) -> Self {
         log::fail_on_errors();
         let mono = Mono(Duration::from_secs(1000));
         let wall = Timestamp::from_second(1_800_000_000).unwrap();
         let mut run = Self {
-            node: new_node(cluster.is_some()),
+            node: new_node(cluster.is_some(), collection),
             world: World::default(),
             now: Now { mono, wall },
             open: VecDeque::new(),
             looks: VecDeque::new(),
             probes: VecDeque::new(),
+            collections: VecDeque::new(),
             finished: VecDeque::new(),
             ends: BTreeMap::new(),
             writes: VecDeque::new(),
@@ -99,6 +110,7 @@ impl Run {
             observed: None,
             desired: BTreeMap::from([(Source::File, Vec::new())]),
             cluster,
+            collection,
             unread: BTreeSet::new(),
             are_manifests_untold: false,
             versions: 0,
@@ -133,6 +145,7 @@ impl Run {
         self.open.clear();
         self.looks.clear();
         self.probes.clear();
+        self.collections.clear();
         self.finished.clear();
         self.ends.clear();
         self.writes.clear();
@@ -141,7 +154,7 @@ impl Run {
         self.world.oracle.restarted(self.now);
         self.world.oracle.awaits(Source::File);
         self.are_manifests_untold = true;
-        self.node = new_node(self.cluster.is_some());
+        self.node = new_node(self.cluster.is_some(), self.collection);
         self.boot(silent);
     }
 
@@ -197,6 +210,8 @@ impl Run {
                 self.looks.push_back(effect);
             } else if matches!(effect, Effect::Pod { act: Act::Probe(_), .. }) {
                 self.probes.push_back(effect);
+            } else if is_of_collection(&effect) {
+                self.collections.push_back(effect);
             } else {
                 self.open.push_back(effect);
             }
@@ -241,6 +256,15 @@ impl Run {
     /// Performs the oldest look and tells what it found; whether there was one.
     pub(crate) fn look(&mut self) -> bool {
         let Some(effect) = self.looks.pop_front() else { return false };
+        if let Some(outcome) = self.world.perform(&effect, self.now) {
+            self.handle(Event::Done { op: effect.op(), outcome });
+        }
+        true
+    }
+
+    /// Does what was asked for to remove images, and tells what came of it; whether there was something.
+    pub(crate) fn collect(&mut self) -> bool {
+        let Some(effect) = self.collections.pop_front() else { return false };
         if let Some(outcome) = self.world.perform(&effect, self.now) {
             self.handle(Event::Done { op: effect.op(), outcome });
         }
@@ -296,7 +320,7 @@ impl Run {
         } else if self.world.has_news() {
             self.report();
         } else {
-            return self.look();
+            return self.look() || self.collect();
         }
         true
     }
@@ -495,10 +519,17 @@ fn is_gone(outcome: &Result<Outcome, Failure>) -> bool {
     matches!(outcome, Err(Failure { kind: FailureKind::SandboxGone, .. }))
 }
 
-fn new_node(is_in_a_cluster: bool) -> Node {
+fn is_of_collection(effect: &Effect) -> bool {
+    matches!(
+        effect,
+        Effect::Node { act: NodeAct::MeasureImages | NodeAct::ListImages | NodeAct::RemoveImage(_), .. }
+    )
+}
+
+fn new_node(is_in_a_cluster: bool, collection: Option<ImageCollection>) -> Node {
     let mut sources = BTreeSet::from([Source::File]);
     if is_in_a_cluster {
         sources.insert(Source::Api);
     }
-    Node::new(pods::node(), sources)
+    Node::new(NodeConfig { collection, ..pods::node() }, sources)
 }

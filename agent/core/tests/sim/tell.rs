@@ -21,7 +21,12 @@ pub(crate) fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> Strin
         Effect::Node { act: NodeAct::Note(note), .. } => {
             format!("node note {:?} {}: {}", note.severity, note.reason, note.message)
         }
-        Effect::Node { act: NodeAct::ReadNodeObject, .. } => format!("node {}", kind_of(effect)),
+        Effect::Node { act: NodeAct::RemoveImage(removal), .. } => {
+            format!("node {} {} {}", kind_of(effect), removal.image.id, removal.reason.as_str())
+        }
+        Effect::Node {
+            act: NodeAct::ReadNodeObject | NodeAct::MeasureImages | NodeAct::ListImages, ..
+        } => format!("node {}", kind_of(effect)),
         Effect::Node { act: NodeAct::InspectImage(image) | NodeAct::PullImage(image), .. } => {
             format!("node {} {image}", kind_of(effect))
         }

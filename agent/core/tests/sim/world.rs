@@ -4,6 +4,7 @@
 mod behind;
 mod checks;
 mod half;
+mod images;
 mod making;
 mod probes;
 mod processes;
@@ -24,7 +25,7 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::{Attempt, ContainerId, ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
-    image::{ImageConfig, ImageInfo, WantedImage},
+    image::{ImageConfig, ImageInfo},
     node::NodeInfo,
     observation::{ObservedTask, SandboxReport},
     pod::port::{
@@ -58,6 +59,12 @@ pub(crate) struct World {
     pub(crate) containers: BTreeMap<ContainerId, Container>,
     pub(crate) images: BTreeSet<ImageRef>,
     pub(crate) registry: BTreeSet<ImageRef>,
+    /// What else is on the disk of images.
+    pub(crate) files_beside_images: u64,
+    /// How many images the agent has removed.
+    pub(crate) images_removed: u64,
+    /// Of which images layers of containers were made.
+    layers: BTreeMap<ContainerId, ImageRef>,
     pub(crate) statuses: BTreeMap<PodUid, Arc<PodStatus>>,
     /// How writes of records end.
     pub(crate) disk: Disk,
@@ -273,17 +280,11 @@ impl World {
                 Some(info) => Ok(Outcome::NodeObject(Box::new(info.clone()))),
                 None => Err(failure(FailureKind::Transient, "the API server is away")),
             },
-            NodeAct::InspectImage(_) | NodeAct::PullImage(_) if self.runtime_is_down => {
-                Err(failure(FailureKind::RuntimeDown, "containerd is away"))
-            }
-            NodeAct::InspectImage(WantedImage { image, .. }) => {
-                Ok(Outcome::Image(self.images.contains(image).then(|| image_info(image))))
-            }
-            NodeAct::PullImage(WantedImage { image, .. }) if self.registry.contains(image) => {
-                self.images.insert(image.clone());
-                Ok(Outcome::Image(Some(image_info(image))))
-            }
-            NodeAct::PullImage(_) => Err(failure(FailureKind::ImagePull, "not found")),
+            NodeAct::InspectImage(_)
+            | NodeAct::PullImage(_)
+            | NodeAct::MeasureImages
+            | NodeAct::ListImages
+            | NodeAct::RemoveImage(_) => self.perform_on_images(act),
         })
     }
 }

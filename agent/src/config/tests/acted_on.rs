@@ -10,7 +10,7 @@ use crate::config::{BerthConfiguration, CniSection, Config, OciRuntime, RuntimeS
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 63] = [
+const SETTINGS: [(&str, &str); 67] = [
     ("address", "127.0.0.1"),
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("authentication", "{anonymous: {enabled: true}}"),
@@ -36,6 +36,10 @@ const SETTINGS: [(&str, &str); 63] = [
     ("fileCheckFrequency", "5s"),
     ("healthzBindAddress", "'::1'"),
     ("healthzPort", "10249"),
+    ("imageGCHighThresholdPercent", "90"),
+    ("imageGCLowThresholdPercent", "70"),
+    ("imageMaximumGCAge", "24h"),
+    ("imageMinimumGCAge", "1m"),
     ("kubeAPIBurst", "7"),
     ("kubeAPIQPS", "7"),
     ("kubeReserved", "{cpu: 100m}"),

@@ -218,6 +218,13 @@ pub(super) struct Documents {
     pub(super) above_bytes: u64,
 }
 
+impl Documents {
+    /// Chain id of the layers.
+    pub(super) fn chain_id(&self) -> String {
+        chain_id_of(self.config.rootfs().diff_ids())
+    }
+}
+
 pub(super) async fn read_documents(
     containerd: &Containerd,
     name: &str,

@@ -1,6 +1,7 @@
-//! The image port: what is on the node, pulls, layers of containers and what images bring along.
+//! The image port: what is on the node, pulls, layers of containers, what images bring along, and the end of those that nothing uses.
 
 mod auth;
+pub(super) mod collection;
 mod credentials;
 mod follow;
 mod forget;
@@ -14,8 +15,10 @@ mod progress;
 pub(super) mod pull;
 mod pulled;
 pub(super) mod rootfs;
+mod stored;
 mod stream;
 pub(super) mod unpack;
+mod used;
 
 pub use follow::follow_images;
 pub use lease::end_unused;

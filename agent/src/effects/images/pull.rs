@@ -42,9 +42,6 @@ use crate::{
     runtime::{CallError, Cause, labels},
 };
 
-/// Value of the label that marks images as the node's to manage.
-const MANAGED: &str = "managed";
-
 /// Fetches and unpacks an image.
 pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
     let name = inspect::parse(&wanted.image)?;
@@ -220,7 +217,7 @@ fn refused(reference: &str, code: Code, message: &str) -> String {
 }
 
 fn managed() -> HashMap<String, String> {
-    HashMap::from([(labels::IMAGE.to_owned(), MANAGED.to_owned())])
+    HashMap::from([(labels::IMAGE.to_owned(), labels::MANAGED.to_owned())])
 }
 
 /// Makes the records by which CRI knows an image: its name, its digest, which is returned, and its id.

@@ -4,7 +4,10 @@ use berth_core::{
     cgroup::CgroupValues,
     cluster::node,
     id::{ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
-    image::{ImageConfig, ImageInfo, WantedImage},
+    image::{
+        ImageConfig, ImageInfo, WantedImage,
+        collection::{Reason, Removal, StoredImage},
+    },
     oci::{ContainerPlan, HostDevices},
     pod::port::{
         cgroup::CgroupRequest,
@@ -191,7 +194,15 @@ fn ending() -> Vec<(Act, Row)> {
 #[test]
 fn every_effect_of_a_pod_has_its_lane_its_deadline_and_its_target() {
     let table = [making(), ending()].concat();
-    let of_node = ["inspect-image", "pull-image", "set-qos", "read-node-object"];
+    let of_node = [
+        "inspect-image",
+        "pull-image",
+        "measure-images",
+        "list-images",
+        "remove-image",
+        "set-qos",
+        "read-node-object",
+    ];
     let named: BTreeSet<&str> = table.iter().map(|(_, row)| row.0).chain(of_node).collect();
     assert_eq!(named, KINDS.iter().copied().collect(), "a kind is not in the table");
     for (act, expected) in table {
@@ -203,9 +214,21 @@ fn every_effect_of_a_pod_has_its_lane_its_deadline_and_its_target() {
 #[test]
 fn every_effect_of_the_node_has_its_lane_its_deadline_and_its_target() {
     let wanted = || WantedImage::open(ImageRef::new("i"));
+    let stored = StoredImage {
+        id: "sha256:ab".into(),
+        names: Vec::new(),
+        chain_id: "sha256:cd".into(),
+        size_bytes: 1,
+        touched: Timestamp::UNIX_EPOCH,
+        stays: None,
+    };
+    let removal = Box::new(Removal { image: stored, reason: Reason::Space });
     for (act, expected) in [
         (NodeAct::InspectImage(wanted()), ("inspect-image", None, 6 * 3600, None)),
         (NodeAct::PullImage(wanted()), ("pull-image", Some(Lane::Pulls), 6 * 3600, None)),
+        (NodeAct::MeasureImages, ("measure-images", None, 60, None)),
+        (NodeAct::ListImages, ("list-images", Some(Lane::Images), 240, None)),
+        (NodeAct::RemoveImage(removal), ("remove-image", Some(Lane::Stop), 240, None)),
         (
             NodeAct::SetQos(Box::default()),
             ("set-qos", Some(Lane::Kernel), 60, Some("cgroups of the QoS classes ")),

@@ -28,6 +28,7 @@ pub(super) const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("kubelet_containers_per_pod_count", "histogram", "", "1 2 4 8 16"),
     ("kubelet_desired_pods", "gauge", "static", ""),
     ("kubelet_first_network_pod_start_sli_duration_seconds", "gauge", "", ""),
+    ("kubelet_image_garbage_collected_total", "counter", "reason", ""),
     ("kubelet_image_pull_duration_seconds", "histogram", "image_size_in_bytes", PULL),
     ("kubelet_managed_ephemeral_containers", "gauge", "", ""),
     ("kubelet_mirror_pods", "gauge", "", ""),
@@ -133,6 +134,7 @@ fn everything_happens(metrics: &Metrics, view: &View) {
     metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &failed(), seconds(1));
     metrics.ended("ensure-volume", &Subject::Volume("v"), &well, seconds(1));
     metrics.web_socket("exec");
+    metrics.ended("remove-image", &Subject::Collected(Reason::Space), &Ok(Outcome::Done), seconds(1));
     metrics.ended("pull-image", &Subject::Other, &pull, seconds(1));
     let running = |since| ContainerState::Running { started_at: at(since) };
     for (now, state, phase) in

@@ -16,7 +16,7 @@ use berth_core::{
     time::Mono,
 };
 
-use super::{FOUND_IN_A_CLUSTER, NAMES, Place, STEPS, WORK_STEPS, dice::Dice};
+use super::{FOUND, FOUND_IN_A_CLUSTER, NAMES, Place, STEPS, WORK_STEPS, dice::Dice, images};
 use crate::{
     run::Run,
     world::{Container, Disk, Manner, failure, not_started},
@@ -33,6 +33,8 @@ pub(super) struct Chaos {
     pub(super) cluster: Dice,
     pub(super) clock: Dice,
     pub(super) debugging: Dice,
+    /// By which images come and go, where they are removed.
+    pub(super) images: Option<Dice>,
     /// By which sources speak in another order after a restart. Lives that found something once are what they were.
     pub(super) order: Option<Dice>,
     pub(super) run: Run,
@@ -52,11 +54,14 @@ pub(super) struct Chaos {
 
 impl Chaos {
     pub(super) fn new(seed: u64, place: Place) -> Self {
+        // In a third of the lives; those that found something once are what they were.
+        let has_collection = place == Place::Alone && seed.is_multiple_of(3) && !FOUND.contains(&seed);
         let mut run = match place {
+            Place::Alone if has_collection => Run::with_collection(images::settings()),
             Place::Alone => Run::new(),
             Place::Cluster => Run::in_a_cluster(),
         };
-        run.world.registry.insert(ImageRef::new("pulled:1"));
+        run.world.registry.extend(["busybox:1", "pulled:1"].map(ImageRef::new));
         let has_an_order = place == Place::Cluster && !FOUND_IN_A_CLUSTER.contains(&seed);
         Self {
             seed,
@@ -66,6 +71,7 @@ impl Chaos {
             cluster: Dice(!seed.rotate_left(32)),
             clock: Dice(seed.rotate_left(16)),
             debugging: Dice(!seed.rotate_left(16)),
+            images: has_collection.then(|| Dice(seed.rotate_left(8))),
             order: has_an_order.then(|| Dice(seed.rotate_left(48))),
             run,
             is_calm: false,
@@ -99,6 +105,7 @@ impl Chaos {
         self.rest();
         self.check_empty();
         self.counts.insert("sweeps", self.run.world.sweeps);
+        self.counts.insert("images removed", self.run.world.images_removed);
         self.counts.into_iter().chain(self.run.world.oracle.judged)
     }
 
@@ -119,6 +126,7 @@ impl Chaos {
         self.change_health();
         self.change_cluster();
         self.change_debugging();
+        self.change_images();
         if self.clock.is_one_in(20) {
             self.set_clock();
         }

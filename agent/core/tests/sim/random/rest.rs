@@ -30,6 +30,7 @@ impl Chaos {
         let began = self.run.now.mono;
         self.run.world.disk = Disk::Works;
         self.run.world.sick.clear();
+        self.run.world.files_beside_images = 0;
         self.calm_cluster();
         // Those of pods that are to go stay silent, and must not keep them.
         let ending = |run: &Run, id: &SandboxId| {
@@ -59,7 +60,7 @@ impl Chaos {
                 self.run.report();
             } else if self.run.settle_cluster_once() {
                 self.note_requests();
-            } else if self.run.look() || self.run.probe() {
+            } else if self.run.look() || self.run.collect() || self.run.probe() {
             } else if !self.end_init_container() {
                 self.check_overdue();
                 let Some(at) = self.run.wake_at() else { return };
@@ -120,7 +121,12 @@ impl Chaos {
         let kills =
             kills.filter(|effect| matches!(effect, Effect::Pod { act: Act::KillShim(_), .. })).count();
         *self.counts.entry("shims killed").or_insert(0) += u64::try_from(kills).unwrap();
-        if self.run.told.iter().any(|effect| !matches!(tell::kind_of(effect), "look" | "probe")) {
+        if self
+            .run
+            .told
+            .iter()
+            .any(|effect| !matches!(tell::kind_of(effect), "look" | "measure-images" | "probe"))
+        {
             self.asked_at = self.run.now.mono;
         }
         if self.is_told {

@@ -81,6 +81,7 @@ impl World {
                 Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name), again_in })
             }
             Act::EnsureRootfs(request) => {
+                self.make_layer(request);
                 self.snapshots.insert(request.id.clone(), pod.clone());
                 Ok(Outcome::Rootfs(Arc::new(Accounts::default())))
             }

@@ -1,0 +1,114 @@
+//! Images that nothing needs are removed, and what pods need is never taken from under their feet.
+
+use std::time::Duration;
+
+use berth_core::{
+    config::ImageCollection,
+    effect::{Effect, NodeAct},
+    id::{ImageRef, PodUid},
+    spec::Pod,
+};
+
+use crate::{pods, run::Run, tell};
+
+const PERIOD: Duration = Duration::from_secs(300);
+
+fn settings() -> ImageCollection {
+    ImageCollection { high_percent: 50, low_percent: 0, age_min: Duration::from_secs(120), age_max: None }
+}
+
+/// A node with a disk that is full, and these images.
+fn full(images: &[&str]) -> Run {
+    let mut run = Run::with_collection(settings());
+    run.world.files_beside_images = 900;
+    run.world.images.extend(images.iter().map(|image| ImageRef::new(*image)));
+    run
+}
+
+/// A pod of one container.
+fn of_image(name: &str, image: &str) -> Pod {
+    let mut pod = pods::pod(name, &["main"]);
+    pods::edit(&mut pod, "main").image = ImageRef::new(image);
+    pod
+}
+
+fn images(run: &Run) -> Vec<&str> {
+    run.world.images.iter().map(ImageRef::as_str).collect()
+}
+
+fn is_running(run: &Run, name: &str) -> bool {
+    run.world.running(&PodUid::new(format!("uid-{name}")), "main").is_some()
+}
+
+fn is_removal(effect: &Effect) -> bool {
+    matches!(effect, Effect::Node { act: NodeAct::RemoveImage(_), .. })
+}
+
+fn asked(run: &Run, kind: &str) -> usize {
+    run.told.iter().filter(|effect| tell::kind_of(effect) == kind).count()
+}
+
+#[test]
+fn what_no_pod_needs_goes_and_comes_back_with_the_next_pod() {
+    let mut run = full(&["old:1", "web:1"]);
+    run.world.registry.insert(ImageRef::new("web:1"));
+    run.want(of_image("web", "web:1"));
+    run.settle();
+    run.advance(PERIOD, Run::settle);
+    assert_eq!(images(&run), ["web:1"]);
+    assert!(is_running(&run, "web"));
+    run.unwant("web");
+    run.settle();
+    run.advance(2 * PERIOD, Run::settle);
+    assert_eq!(images(&run), [""; 0]);
+    run.want(of_image("again", "web:1"));
+    run.settle();
+    assert!(is_running(&run, "again"));
+    assert_eq!(asked(&run, "pull-image"), 1);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_pod_that_waits_keeps_its_images() {
+    let mut run = full(&["web:1"]);
+    let mut pod = of_image("web", "missing:1");
+    pod.init_containers = vec![std::sync::Arc::new(pods::container("init-a"))];
+    run.want(pod);
+    run.settle();
+    run.advance(2 * PERIOD, Run::settle);
+    assert_eq!(images(&run), ["busybox:1"], "the init container waits for its end");
+}
+
+#[test]
+fn a_pod_that_comes_while_its_image_is_being_removed_pulls_it_anew() {
+    let mut run = full(&["web:1"]);
+    run.world.registry.insert(ImageRef::new("web:1"));
+    run.world.images.remove(&ImageRef::new("busybox:1"));
+    run.settle();
+    run.advance(
+        Duration::from_secs(120),
+        |run| while !run.collections.iter().any(is_removal) && run.collect() {},
+    );
+    assert!(run.collections.iter().any(is_removal), "a removal is under way");
+    run.want(of_image("web", "web:1"));
+    while !run.open.is_empty() {
+        run.perform(0);
+        run.deliver(0);
+    }
+    assert_eq!(asked(&run, "inspect-image"), 0, "it would be found, and be gone when its layer is made");
+    run.settle();
+    assert!(is_running(&run, "web"));
+    assert_eq!((asked(&run, "inspect-image"), asked(&run, "pull-image")), (1, 1));
+    assert_eq!(run.notes("Failed").count(), 0);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_node_with_room_asks_containerd_for_nothing() {
+    let mut run = Run::with_collection(settings());
+    run.settle();
+    run.told.clear();
+    run.advance(Duration::from_secs(3600), Run::settle);
+    assert!(asked(&run, "measure-images") > 10);
+    assert_eq!(run.told.iter().map(tell::kind_of).find(|kind| *kind != "measure-images"), None);
+}

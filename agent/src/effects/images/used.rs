@@ -1,0 +1,60 @@
+//! What images are used by: containers of anybody in the namespace, and whatever else is mounted of their layers.
+//!
+//! A writable layer, or a view that an image volume is, names the layers of an image as its parent, whoever made it and whatever the
+//! image is called by now. A container whose layer is not in containerd names its image.
+
+use std::collections::BTreeSet;
+
+use berth_core::image::collection::StoredImage;
+use containerd_client::services::v1::{ListContainersRequest, snapshots::ListSnapshotsRequest};
+
+use crate::runtime::{CallError, Containerd};
+
+/// What is in use.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    /// Names of images.
+    names: BTreeSet<String>,
+    /// Chain ids of layers that others are above.
+    parents: BTreeSet<String>,
+}
+
+impl Used {
+    /// Reads it, of this snapshotter and of those that containers are on.
+    ///
+    /// # Errors
+    /// Containerd does not list something.
+    pub(super) async fn read(containerd: &Containerd, snapshotter: &str) -> Result<Self, CallError> {
+        let mut used = Self::default();
+        let mut snapshotters = BTreeSet::from([snapshotter.to_owned()]);
+        let mut client = containerd.containers();
+        let all = client.list_stream(ListContainersRequest::default());
+        let mut stream = containerd.call("list containers", "", all).await?;
+        while let Some(message) = containerd.next("list containers", "", stream.message()).await? {
+            let Some(container) = message.container else { continue };
+            used.names.insert(container.image);
+            snapshotters.insert(container.snapshotter);
+        }
+        for snapshotter in snapshotters.iter().filter(|name| !name.is_empty()) {
+            used.read_parents(containerd, snapshotter).await?;
+        }
+        Ok(used)
+    }
+
+    async fn read_parents(&mut self, containerd: &Containerd, snapshotter: &str) -> Result<(), CallError> {
+        let filters = ["kind==active", "kind==view"].map(str::to_owned).to_vec();
+        let request = ListSnapshotsRequest { snapshotter: snapshotter.to_owned(), filters };
+        let mut client = containerd.snapshots();
+        let mut stream = containerd.call("list layers", snapshotter, client.list(request)).await?;
+        while let Some(some) = containerd.next("list layers", snapshotter, stream.message()).await? {
+            self.parents.extend(some.info.into_iter().map(|info| info.parent));
+        }
+        Ok(())
+    }
+
+    /// Whether an image is.
+    pub(super) fn has(&self, image: &StoredImage) -> bool {
+        self.parents.contains(&image.chain_id)
+            || image.names.iter().any(|record| self.names.contains(&record.name))
+    }
+}
