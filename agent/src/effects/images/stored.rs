@@ -118,7 +118,9 @@ mod tests {
     #[test]
     fn an_image_is_what_all_its_records_say() {
         use Stays::{OfOthers, Pinned};
-        let cases: [(&[&[(&str, &str)]], Option<Stays>); 7] = [
+        // Labels of each record, and what follows.
+        type Case = (&'static [&'static [(&'static str, &'static str)]], Option<Stays>);
+        let cases: [Case; 7] = [
             (&[&[OURS], &[OURS], &[OURS]], None),
             (&[&[OURS], &[]], Some(OfOthers)),
             (&[&[]], Some(OfOthers)),
