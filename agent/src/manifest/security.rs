@@ -29,9 +29,6 @@ pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>
     app_armor(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref());
     notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
     notes.unsupported_if(written.se_linux_change_policy.is_some(), at("seLinuxChangePolicy"));
-    if written.windows_options.is_some() {
-        notes.fault(&at("windowsOptions"), "this is a Linux node");
-    }
     let groups = written.supplemental_groups.iter().flatten().enumerate();
     let groups = groups
         .filter_map(|(index, group)| id(notes, &at(&format!("supplementalGroups[{index}]")), Some(*group)))
@@ -67,9 +64,6 @@ pub(super) fn of_container(
     let at = |name: &str| format!("{field}.{name}");
     app_armor(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref());
     notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
-    if written.windows_options.is_some() {
-        notes.fault(&at("windowsOptions"), "this is a Linux node");
-    }
     let privileged = written.privileged == Some(true);
     let added = written.capabilities.as_ref().and_then(|set| set.add.as_ref());
     if written.allow_privilege_escalation == Some(false) {
