@@ -210,8 +210,12 @@ impl PodMachine {
 
     /// Asks what became of a start that nobody answered: the answer is taken like that of a start.
     pub(in crate::pod) fn look_at_task(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
-        let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
+        let Run::Preparing(mut preparing) = self.life.run(name).clone() else { return };
         shared.pulls.withdraw(&self.asker(name));
+        // Nobody answers for the image any more.
+        if matches!(preparing.image, ImageUse::Inspecting { .. } | ImageUse::Pulling { .. }) {
+            preparing.image = ImageUse::Wanted;
+        }
         let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
         let request = TaskRequest {
             pod: Arc::clone(&self.life.spec),
