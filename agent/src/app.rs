@@ -35,8 +35,8 @@ use crate::{
     config::{Config, CurrentRuntime, Handler},
     document::Faults,
     effects::{
-        AccountsCache, FreshLayers, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers, SandboxMembers,
-        changeable, end_unused,
+        AccountsCache, FreshLayers, HooksUnderWay, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers,
+        SandboxMembers, changeable, end_unused,
     },
     failpoint::Failpoint,
     kernel, limits, manifest,
@@ -204,6 +204,7 @@ async fn start(
         registries: OneThread::default(),
         leases: LeasesInUse::default(),
         pulls: PullsUnderWay::default(),
+        hooks: HooksUnderWay::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),

@@ -235,6 +235,7 @@ impl NodeLoop {
                 self.host.metrics.noted(&pod, event, Timestamp::now());
                 self.view.note(&pod, note.event);
             }
+            Act::GiveUpHook(hook) => self.host.hooks.give_up(hook),
             act => effects::start(&self.host, Effect::Pod { op, pod, act }, &self.sender),
         }
     }

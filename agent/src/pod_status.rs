@@ -70,9 +70,11 @@ fn add_spec(
         let Some(container) = of_name(containers) else { continue };
         status.volume_mounts = some(container.volume_mounts.iter().flatten().map(volume_mount));
         if status.container_id.is_some() {
+            let stop_signal = container.lifecycle.as_ref().and_then(|one| one.stop_signal.clone());
             let resources = resources(&of_name(allocated).unwrap_or(container));
             status.allocated_resources.clone_from(&resources.requests);
             status.resources = Some(resources);
+            status.stop_signal = stop_signal;
         }
     }
 }

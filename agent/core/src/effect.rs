@@ -2,7 +2,7 @@
 //!
 //! Every effect is idempotent: `Ensure…` looks before it makes and answers the same for what it found, `Remove…` succeeds
 //! when nothing is there. The outcome of each comes back as [`Event::Done`](crate::event::Event::Done) with the same
-//! [`OpId`]; only [`Act::Note`], [`Act::Withdraw`] and [`NodeAct::Note`] have none. A pod's acts are handed out when its
+//! [`OpId`]; only [`Act::Note`], [`Act::Withdraw`], [`Act::GiveUpHook`] and [`NodeAct::Note`] have none. A pod's acts are handed out when its
 //! record is written, so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only
 //! touches memory as they come, answers at once, and starts the rest without waiting for it.
 
@@ -14,6 +14,7 @@ use crate::{
     oci::HostFile,
     pod::port::{
         cgroup::CgroupRequest,
+        hook::HookRequest,
         look::LookRequest,
         network::NetworkRequest,
         probe::ProbeRequest,
@@ -120,6 +121,10 @@ pub enum Act {
 
     /// Ask a container. Outcome: `Probed`.
     Probe(Box<ProbeRequest>),
+    /// Run a hook of a container. Outcome: `Hooked`.
+    RunHook(Box<HookRequest>),
+    /// Give up a hook that is under way: it has no outcome then.
+    GiveUpHook(OpId),
 
     /// Keep where a reboot does not reach it how a pod has ended. Outcome: `Done`.
     KeepEnd(Box<PodRecord>),
@@ -218,6 +223,8 @@ impl Act {
             Self::Look(_) => ("look", None),
 
             Self::Probe(_) => ("probe", None),
+            Self::RunHook(_) => ("run-hook", None),
+            Self::GiveUpHook(_) => ("give-up-hook", None),
 
             Self::KeepEnd(_) => ("keep-end", Leaves),
 

@@ -13,7 +13,7 @@ use crate::{
     node::NodeInfo,
     observation::{Observation, ObservedTask, SandboxReport},
     oci::Accounts,
-    pod::port::{look::Finding, probe::ProbeAnswer, start_failure::StartFailure},
+    pod::port::{hook::HookAnswer, look::Finding, probe::ProbeAnswer, start_failure::StartFailure},
     record::PodRecord,
     spec::{ObjectKey, Pod, Source},
     status::NetworkStatus,
@@ -134,6 +134,8 @@ pub enum Outcome {
     TerminationMessage(String),
     /// What a container answered.
     Probed(ProbeAnswer),
+    /// What a hook came to.
+    Hooked(HookAnswer),
     /// The Node object.
     NodeObject(Box<NodeInfo>),
     /// What is not as it was made.

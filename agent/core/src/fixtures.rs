@@ -17,9 +17,9 @@ use crate::{
     oci::Accounts,
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
-        NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes,
-        QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
-        TerminationMessagePolicy,
+        Lifecycle, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort,
+        Probes, QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio,
+        TerminationMessage, TerminationMessagePolicy,
     },
 };
 
@@ -108,6 +108,7 @@ pub(crate) fn container(name: &str) -> Container {
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),
         probes: Probes::default(),
+        lifecycle: Lifecycle::default(),
         termination_message: TerminationMessage {
             path: "/dev/termination-log".into(),
             policy: TerminationMessagePolicy::File,

@@ -78,14 +78,19 @@ impl PodRecord {
     }
 
     /// Whether the run was stopped alone, to follow its spec or since a probe failed: then it runs again however it ends. One
-    /// that was stopped with its sandbox does what the policy says, as does one whose policy is never to run again.
+    /// that was stopped with its sandbox does what the policy says, as does one whose policy is never to run again, and one whose
+    /// postStart hook failed.
     #[must_use]
     pub fn is_replaced(&self, run: &ContainerRecord) -> bool {
         let runs_again = match run.probed.afterwards {
             Afterwards::Again => true,
             Afterwards::Never => false,
         };
-        runs_again && run.stopping.is_some_and(|stopping| !self.is_with_sandbox(stopping))
+        let has_begun = match run.hooked.post_start {
+            PostStart::Due | PostStart::Over => true,
+            PostStart::Failed(_) => false,
+        };
+        runs_again && has_begun && run.stopping.is_some_and(|stopping| !self.is_with_sandbox(stopping))
     }
 
     /// Whether a container is stopped because its sandbox is replaced.
@@ -136,6 +141,8 @@ pub struct ContainerRecord {
     pub stopping: Option<TerminationRecord>,
     /// What the probes of the current run have decided.
     pub probed: Probed,
+    /// How far the hooks of the current run are.
+    pub hooked: Hooked,
     /// How the current run ended, when it has.
     pub exit: Option<ExitRecord>,
     /// How the run before ended.
@@ -157,6 +164,29 @@ pub struct Probed {
     pub ready: bool,
     /// What follows it, when it is stopped alone.
     pub afterwards: Afterwards,
+}
+
+/// How far the hooks of a run are. Each runs at least once: one that was not over when the agent ended is run by the next.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hooked {
+    /// Its postStart hook, where it has one.
+    pub post_start: PostStart,
+    /// Whether its preStop hook is over.
+    pub pre_stop: bool,
+    /// Since when its stop signal was due, where it had to wait for it: since then it has some time at least.
+    pub signalled: Option<Mono>,
+}
+
+/// How far a postStart hook is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum PostStart {
+    /// It is to run, or runs.
+    #[default]
+    Due,
+    /// It is over.
+    Over,
+    /// It failed, and the run is stopped; why.
+    Failed(String),
 }
 
 /// What follows a run that is stopped alone.
@@ -190,6 +220,7 @@ impl ContainerRecord {
             image: None,
             stopping: None,
             probed: Probed::default(),
+            hooked: Hooked::default(),
             exit: None,
             last_exit: None,
             backoff: RestartBackoff::default(),
@@ -235,6 +266,8 @@ pub struct ExitRecord {
     pub message: String,
     /// Reason that overrides the one derived from the exit, such as `ContainerStatusUnknown`.
     pub reason: Option<String>,
+    /// Why its postStart hook failed, when it was stopped since it did.
+    pub post_start: Option<String>,
 }
 
 /// A pod or a container being stopped.

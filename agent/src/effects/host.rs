@@ -13,6 +13,7 @@ use super::{
     SandboxHandlers, SandboxMembers,
     accounts::AccountsCache,
     failure::unknown,
+    hook::HooksUnderWay,
     lanes::{Lanes, Place},
     layers::FreshLayers,
     leases::LeasesInUse,
@@ -76,6 +77,8 @@ pub struct Host {
     pub leases: LeasesInUse,
     /// Pulls that are under way.
     pub pulls: PullsUnderWay,
+    /// Hooks that are under way.
+    pub hooks: HooksUnderWay,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.

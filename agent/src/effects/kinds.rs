@@ -37,6 +37,8 @@ pub(super) enum Lane {
     Looks,
     /// Questions to containers, which may take as long as a pod says.
     Probes,
+    /// Hooks of containers, which may take as long as they like.
+    Hooks,
 }
 
 /// One kind, for one effect.
@@ -74,6 +76,7 @@ pub const KINDS: &[&str] = &[
     "write-files",
     "look",
     "probe",
+    "run-hook",
     "keep-end",
     "look-at-task",
     "signal",
@@ -114,6 +117,9 @@ const PROBE: Duration = Duration::from_secs(15);
 /// For a command beyond that, whose own time begins with its start (`ExecSync` of `cri-client/pkg/remote_runtime.go`).
 const COMMAND: Duration = Duration::from_secs(120);
 
+/// For hooks, which end with their container: only against a bug.
+const HOOK: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// Targets of more than one kind.
 const CGROUP: &str = "cgroup";
 const NETNS: &str = "network namespace";
@@ -148,7 +154,12 @@ impl EffectKind {
         let on = |lane, deadline| Self::new(act.name(), Some(lane), deadline);
         let without_lane = |deadline| Self::new(act.name(), None, deadline);
         Some(match act {
-            Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_) => return None,
+            Act::Persist(_)
+            | Act::Forget
+            | Act::Publish(_)
+            | Act::Withdraw
+            | Act::Note(_)
+            | Act::GiveUpHook(_) => return None,
             Act::EnsureCgroup(_) => on(Lane::Kernel, LOCAL).alone(CGROUP, pod),
             Act::EnsureDirs(_) => without_lane(LOCAL),
             Act::EnsureNetns(sandbox) => on(Lane::Kernel, LOCAL).alone(NETNS, sandbox),
@@ -163,6 +174,7 @@ impl EffectKind {
                 let start = if matches!(request.call, ProbeCall::Exec(_)) { COMMAND } else { Duration::ZERO };
                 on(Lane::Probes, request.timeout.saturating_add(start + PROBE))
             }
+            Act::RunHook(_) => on(Lane::Hooks, HOOK),
             Act::KeepEnd(_) => on(Lane::Disk, LOCAL).alone(KEPT_END, pod),
             Act::LookAtTask(_) => on(Lane::Signals, SIGNAL_DEADLINE),
             Act::Signal(_) => on(Lane::Signals, SIGNAL_DEADLINE),

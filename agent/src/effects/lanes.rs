@@ -45,11 +45,13 @@ const LOOKS: usize = 4;
 
 /// Probes: more than the pods of a full node may ask at once, so that those that hang hold up no other pod.
 const PROBES: usize = 4096;
+/// Hooks: more than a full node has containers, so that those that hang hold up no other pod.
+const HOOKS: usize = 4096;
 
 /// The bounds. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Lanes {
-    semaphores: Arc<[Arc<Semaphore>; 13]>,
+    semaphores: Arc<[Arc<Semaphore>; 14]>,
     turns: Turns,
 }
 
@@ -91,7 +93,7 @@ impl Default for Lanes {
     fn default() -> Self {
         let bounds = [
             KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, UNPACKS, PULLS, STOP, SIGNALS, LOOKS,
-            PROBES,
+            PROBES, HOOKS,
         ];
         Self {
             semaphores: Arc::new(bounds.map(|bound| Arc::new(Semaphore::new(bound)))),
@@ -140,6 +142,7 @@ impl Lanes {
             signals,
             looks,
             probes,
+            hooks,
         ] = &*self.semaphores;
         let semaphore = match lane {
             Lane::Kernel => kernel,
@@ -155,6 +158,7 @@ impl Lanes {
             Lane::Signals => signals,
             Lane::Looks => looks,
             Lane::Probes => probes,
+            Lane::Hooks => hooks,
         };
         match tokio::time::timeout(within, Arc::clone(semaphore).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),

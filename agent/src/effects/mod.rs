@@ -8,6 +8,7 @@ mod cgroups;
 mod end;
 mod failure;
 mod files;
+mod hook;
 mod host;
 mod images;
 mod kinds;
@@ -25,6 +26,7 @@ mod worker;
 
 pub use accounts::AccountsCache;
 pub(crate) use files::{changeable, manifests, measured};
+pub use hook::HooksUnderWay;
 pub use host::Host;
 pub use images::{end_unused, follow_images};
 pub use kinds::KINDS;

@@ -15,6 +15,7 @@ use tracing::Instrument;
 use super::{
     cgroups, end,
     files::{dirs, termination, volumes},
+    hook,
     host::Host,
     images::{collection, inspect, pull, rootfs},
     kinds::{self, EffectKind},
@@ -36,6 +37,11 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
         Effect::Pod { act, .. } => kinds::sandbox_of(act).cloned(),
         Effect::Node { .. } => None,
     };
+    let hook = match &effect {
+        Effect::Pod { op, act: Act::RunHook(_), .. } => Some(*op),
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    };
+    let hooks = host.hooks.clone();
     let span = tracing::info_span!("effect", kind = kind.name, op = effect.op().0, pod);
     let task = async move {
         let op = effect.op();
@@ -46,7 +52,10 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
         }
         tell(op, outcome, sandbox.as_ref(), &host.shims, &events).await;
     };
-    tokio::spawn(task.instrument(span));
+    match hook {
+        Some(op) => hooks.begin(op, task.instrument(span)),
+        None => drop(tokio::spawn(task.instrument(span))),
+    }
 }
 
 /// Tells what came of an effect. What the shim of a lost sandbox wrote down of ends comes first: after the loss, all that ran in it
@@ -117,6 +126,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::WriteFiles(files) => write_files(host, pod, &files).await,
         Act::Look(request) => look(host, pod, *request).await,
         Act::Probe(request) => probe::ask(host, pod, &request).await,
+        Act::RunHook(request) => hook::run(host, pod, &request).await,
         Act::KeepEnd(record) => end::keep(host, *record).await,
         Act::LookAtTask(request) => look_in::at_task(host, &request).await,
         Act::Signal(request) => signal::send(host, &request).await,
@@ -131,7 +141,12 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::RemoveDirs(name) => dirs::remove(host, pod, name).await,
         Act::DropEnd => end::drop(host, pod).await,
         Act::Sweep => dirs::sweep(host, pod).await,
-        Act::Persist(_) | Act::Forget | Act::Publish(_) | Act::Withdraw | Act::Note(_) => Err(of_the_loop()),
+        Act::Persist(_)
+        | Act::Forget
+        | Act::Publish(_)
+        | Act::Withdraw
+        | Act::Note(_)
+        | Act::GiveUpHook(_) => Err(of_the_loop()),
     }
 }
 

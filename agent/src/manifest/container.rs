@@ -1,5 +1,7 @@
 //! Containers.
 
+use std::time::Duration;
+
 use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
     spec::{
@@ -14,8 +16,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, notes::Notes, probe, resources,
-    restarts, security,
+    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, lifecycle, notes::Notes, probe,
+    resources, restarts, security,
 };
 use crate::quantity::Quantity;
 
@@ -43,6 +45,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) volumes: &'a [Volume],
     pub(super) volume_names: &'a [&'a str],
     pub(super) host_network: bool,
+    /// The pod's grace period.
+    pub(super) grace: Duration,
     /// Where the pod is from: static ones name no objects.
     pub(super) of: Source,
 }
@@ -84,6 +88,13 @@ pub(super) fn convert(
         env,
         working_dir: written.working_dir.clone().filter(|path| !path.is_empty()),
         probes: probe::convert(notes, field, written, kind, &ports),
+        lifecycle: lifecycle::convert(
+            notes,
+            &at("lifecycle"),
+            written.lifecycle.as_ref(),
+            kind,
+            (&ports, around.grace),
+        ),
         ports,
         resources: resources::of_container(notes, &at("resources"), written.resources.as_ref(), of),
         mounts: mounts(notes, &at("volumeMounts"), written, security.privileged, around),
@@ -96,7 +107,6 @@ pub(super) fn convert(
 
 fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, of: Source) {
     let at = |name: &str| format!("{field}.{name}");
-    notes.unsupported_if(written.lifecycle.is_some(), at("lifecycle"));
     // The API server writes one into every pod; a resize that is asked for is told when it is.
     notes.unsupported_if(written.resize_policy.is_some() && of != Source::Api, at("resizePolicy"));
     if written.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {

@@ -10,6 +10,7 @@ mod container;
 mod content;
 mod ephemeral;
 mod hash;
+mod lifecycle;
 mod names;
 mod notes;
 mod pod;

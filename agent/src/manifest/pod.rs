@@ -52,8 +52,6 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     let all = init_containers.iter().chain(&containers).map(|container| &container.resources);
     let qos = qos::class(pod_resources.as_ref(), all);
     let (network, pid, ipc) = namespaces(notes, spec);
-    // Any number: validation asks only that there is one, and the kubelet takes the least that it gives (`pod_workers.go`).
-    let grace = spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS).clamp(0, GRACE_SECONDS_MAX);
     let deadline =
         notes.number("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1, i64::from(i32::MAX));
     Some(Pod {
@@ -63,7 +61,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         labels: written.metadata.labels.clone().unwrap_or_default(),
         annotations: written.metadata.annotations.clone().unwrap_or_default(),
         restart_policy: restart_policy(notes, spec),
-        grace: Duration::from_secs(grace.unsigned_abs()),
+        grace: grace(spec),
         active_deadline: deadline.map(Duration::from_secs),
         generation: written.metadata.generation,
         version: written.metadata.resource_version.clone(),
@@ -101,6 +99,12 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         manifest: manifest(notes, written),
         resize: None,
     })
+}
+
+/// Any number: validation asks only that there is one, and the kubelet takes the least that it gives (`pod_workers.go`).
+fn grace(spec: &PodSpec) -> Duration {
+    let grace = spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS).clamp(0, GRACE_SECONDS_MAX);
+    Duration::from_secs(grace.unsigned_abs())
 }
 
 /// The grace period of a deletion that was asked for, as bounded as a pod's own. Without one the pod has its own.
@@ -221,6 +225,7 @@ fn containers(notes: &mut Notes<'_>, spec: &PodSpec, volumes: &[Volume], of: Sou
         volumes,
         volume_names: &volume_names,
         host_network: spec.host_network == Some(true),
+        grace: grace(spec),
         of,
     };
     let mut convert = |list: &str, written: &[ApiContainer], role: ContainerKind| -> Containers {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_core::spec::{ContainerKind, HttpGet, Port, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 use k8s_openapi::{
-    api::core::v1::{Container as ApiContainer, HTTPGetAction, Probe as ApiProbe},
+    api::core::v1::{Container as ApiContainer, ExecAction, HTTPGetAction, Probe as ApiProbe},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
@@ -74,16 +74,7 @@ fn probe(
 fn handler(notes: &mut Notes<'_>, field: &str, written: &ApiProbe, ports: &[Port]) -> Option<ProbeHandler> {
     let at = |name: &str| format!("{field}.{name}");
     match (&written.exec, &written.http_get, &written.tcp_socket, &written.grpc) {
-        (Some(exec), None, None, None) => {
-            let command = exec.command.clone().unwrap_or_default();
-            if command.is_empty() {
-                notes.fault(&at("exec.command"), "must be there");
-            }
-            if command.iter().any(|word| word.contains('\0')) {
-                notes.fault(&at("exec.command"), "must not contain the byte 0");
-            }
-            Some(ProbeHandler::Exec(command))
-        }
+        (Some(exec), None, None, None) => Some(ProbeHandler::Exec(command(notes, &at("exec.command"), exec))),
         (None, Some(get), None, None) => http_get(notes, &at("httpGet"), get, ports).map(ProbeHandler::Http),
         (None, None, Some(tcp), None) => {
             let host = tcp.host.clone().filter(|host| !host.is_empty());
@@ -105,7 +96,24 @@ fn handler(notes: &mut Notes<'_>, field: &str, written: &ApiProbe, ports: &[Port
     }
 }
 
-fn http_get(notes: &mut Notes<'_>, field: &str, written: &HTTPGetAction, ports: &[Port]) -> Option<HttpGet> {
+/// A command that is run in a container.
+pub(super) fn command(notes: &mut Notes<'_>, field: &str, exec: &ExecAction) -> Vec<String> {
+    let command = exec.command.clone().unwrap_or_default();
+    if command.is_empty() {
+        notes.fault(field, "must be there");
+    }
+    if command.iter().any(|word| word.contains('\0')) {
+        notes.fault(field, "must not contain the byte 0");
+    }
+    command
+}
+
+pub(super) fn http_get(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &HTTPGetAction,
+    ports: &[Port],
+) -> Option<HttpGet> {
     let schemes = [("HTTP", false), ("HTTPS", true)];
     let tls = notes.one_of(&format!("{field}.scheme"), written.scheme.as_deref(), &schemes);
     let path = written.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");

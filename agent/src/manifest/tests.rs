@@ -1,8 +1,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use berth_core::spec::{
-    ContainerKind, EnvSource, HostPathType, ImagePullPolicy, Medium, MountPropagation, NetworkMode, PidMode,
-    Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath, TerminationMessagePolicy,
+    ContainerKind, EnvSource, Hook, HostPathType, ImagePullPolicy, Medium, MountPropagation, NetworkMode,
+    PidMode, Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath, TerminationMessagePolicy,
     VolumeSource,
 };
 
@@ -77,7 +77,9 @@ fn a_full_pod_becomes_the_cores() {
     assert_eq!((main.stdio.stdin, main.stdio.tty), (Stdin::Once, true));
     assert_eq!(main.security.capabilities.add, ["NET_ADMIN"]);
     assert!(!pod.scheduling.selector.is_empty());
-    assert_eq!(unsupported, ["spec.containers[0].lifecycle"]);
+    let drain = Hook::Exec(["sleep", "1"].map(str::to_owned).to_vec());
+    assert_eq!(main.lifecycle.pre_stop, Some(drain));
+    assert_eq!(unsupported, [""; 0]);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodName, SandboxId},
     observation::Exit,
     record::{
-        Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Probed, RestartBackoff, RunImage,
-        TerminalRecord, TerminationRecord, Transition,
+        Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Hooked, PostStart, Probed, RestartBackoff,
+        RunImage, TerminalRecord, TerminationRecord, Transition,
     },
     spec::{Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -29,6 +29,7 @@ fn record() -> PodRecord {
         at: mono(99),
         message: "last \"words\"\n".to_owned(),
         reason: Some("ContainerStatusUnknown".to_owned()),
+        post_start: Some("it failed".to_owned()),
     };
     let container = ContainerRecord {
         id: ContainerId::from_known("of-another-formula"),
@@ -43,6 +44,11 @@ fn record() -> PodRecord {
         }),
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
         probed: Probed { started: true, ready: false, afterwards: Afterwards::Never },
+        hooked: Hooked {
+            post_start: PostStart::Failed("it failed".to_owned()),
+            pre_stop: true,
+            signalled: Some(mono(92)),
+        },
         exit: Some(exit),
         last_exit: None,
         backoff: RestartBackoff { delay_ms: 20_000, since: mono(90) },
@@ -203,6 +209,8 @@ fn a_record_of_version_1_is_taken_over_with_the_ids_it_meant() {
     assert_eq!(web.attempt, 3);
     // Its agent asked nobody, and showed it as started and ready.
     assert_eq!(web.probed, Probed { started: true, ready: true, afterwards: Afterwards::Again });
+    // It ran no hooks either.
+    assert_eq!(web.hooked, Hooked { post_start: PostStart::Over, ..Hooked::default() });
 
     // One that stayed: an agent of version 1 ran after the one that wrote the state.
     fs::write(&old, VERSION_1_RECORD.replace("\"sandbox\":2", "\"sandbox\":7")).unwrap();
@@ -422,6 +430,7 @@ fn times_of_another_boot_have_passed() {
     };
     for web in expected.containers.values_mut() {
         (web.begun_at, web.stopping) = (Mono::default(), Some(passed));
+        web.hooked.signalled = Some(Mono::default());
         (web.backoff, web.other_backoffs) = (RestartBackoff::default(), BTreeMap::new());
         web.exit = web.exit.take().map(|exit| ExitRecord { at: Mono::default(), ..exit });
     }

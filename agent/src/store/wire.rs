@@ -3,17 +3,18 @@
 //!
 //! Version 1 held the manifest too, and neither goal nor ids: those are computed as its agent did.
 
+mod container;
+
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use berth_core::{
-    id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
-    observation::Exit,
+    id::{ContainerName, PodName, PodUid, SandboxId},
     record::{
-        Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, PodRecord, Probed, RestartBackoff, RunImage,
-        TerminalRecord, TerminationRecord, Transition,
+        ContainerRecord, EndedBy, Goal, PodRecord, RestartBackoff, TerminalRecord, TerminationRecord,
+        Transition,
     },
     spec::{Resize, Source},
-    status::{ConditionKind, NetworkStatus, RunUser},
+    status::{ConditionKind, NetworkStatus},
     time::Mono,
 };
 use jiff::Timestamp;
@@ -117,6 +118,9 @@ struct WireContainer {
     /// Absent in records of agents that did not probe: what ran had started and was ready.
     #[serde(default)]
     probed: Option<WireProbed>,
+    /// Absent in records of agents that ran no hooks: what was started had begun.
+    #[serde(default)]
+    hooked: Option<WireHooked>,
     exit: Option<WireExit>,
     last_exit: Option<WireExit>,
     backoff_ms: u64,
@@ -125,6 +129,20 @@ struct WireContainer {
     backoff_since: Option<Duration>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     other_backoffs: BTreeMap<String, WireBackoff>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireHooked {
+    post_start: WirePostStart,
+    pre_stop: bool,
+    signalled: Option<Duration>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum WirePostStart {
+    Due,
+    Over,
+    Failed(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -158,6 +176,8 @@ struct WireExit {
     at: Duration,
     message: String,
     reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    post_start: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -336,92 +356,6 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
     })
 }
 
-impl From<&ContainerRecord> for WireContainer {
-    fn from(record: &ContainerRecord) -> Self {
-        Self {
-            id: Some(record.id.to_string()),
-            attempt: record.attempt,
-            begun_at: record.begun_at.0,
-            started_in: record.started_in,
-            image: record.image.as_ref().map(|image| WireImage {
-                name: image.name.clone(),
-                id: image.id.clone(),
-                stop_signal: image.stop_signal.clone(),
-                user: image.user.as_ref().map(|user| WireUser {
-                    uid: user.uid,
-                    gid: user.gid,
-                    supplemental_groups: user.supplemental_groups.clone(),
-                }),
-            }),
-            stopping: record.stopping.map(WireTermination::from),
-            probed: Some(WireProbed {
-                started: record.probed.started,
-                ready: record.probed.ready,
-                afterwards: match record.probed.afterwards {
-                    Afterwards::Again => WireAfterwards::Again,
-                    Afterwards::Never => WireAfterwards::Never,
-                },
-            }),
-            exit: record.exit.as_ref().map(WireExit::from),
-            last_exit: record.last_exit.as_ref().map(WireExit::from),
-            backoff_ms: record.backoff.delay_ms,
-            backoff_since: Some(record.backoff.since.0),
-            other_backoffs: record
-                .other_backoffs
-                .iter()
-                .map(|(key, it)| (key.clone(), WireBackoff { delay_ms: it.delay_ms, since: it.since.0 }))
-                .collect(),
-        }
-    }
-}
-
-impl WireContainer {
-    fn record(self, uid: &PodUid, name: &ContainerName, mono: impl Fn(Duration) -> Mono) -> ContainerRecord {
-        let id_of = |known: Option<String>, attempt| match known {
-            Some(id) => ContainerId::from_known(id),
-            None => ContainerId::of(uid, name, attempt),
-        };
-        let was_asked = self.started_in.is_some();
-        let unprobed = Probed { started: was_asked, ready: was_asked, afterwards: Afterwards::Again };
-        let probed = |it: WireProbed| {
-            let afterwards = match it.afterwards {
-                WireAfterwards::Again => Afterwards::Again,
-                WireAfterwards::Never => Afterwards::Never,
-            };
-            Probed { started: it.started, ready: it.ready, afterwards }
-        };
-        ContainerRecord {
-            probed: self.probed.map_or(unprobed, probed),
-            id: id_of(self.id, self.attempt),
-            attempt: self.attempt,
-            begun_at: mono(self.begun_at),
-            started_in: self.started_in,
-            image: self.image.map(|image| RunImage {
-                name: image.name,
-                id: image.id,
-                stop_signal: image.stop_signal,
-                user: image.user.map(|user| RunUser {
-                    uid: user.uid,
-                    gid: user.gid,
-                    supplemental_groups: user.supplemental_groups,
-                }),
-            }),
-            stopping: self.stopping.map(|stopping| stopping.record(&mono)),
-            exit: self.exit.map(|exit| exit.record(id_of, &mono)),
-            last_exit: self.last_exit.map(|exit| exit.record(id_of, &mono)),
-            backoff: RestartBackoff {
-                delay_ms: self.backoff_ms,
-                since: mono(self.backoff_since.unwrap_or(self.begun_at)),
-            },
-            other_backoffs: self
-                .other_backoffs
-                .into_iter()
-                .map(|(key, it)| (key, RestartBackoff { delay_ms: it.delay_ms, since: mono(it.since) }))
-                .collect(),
-        }
-    }
-}
-
 impl From<TerminationRecord> for WireTermination {
     fn from(record: TerminationRecord) -> Self {
         Self { began: record.began.0, deadline: record.deadline.0 }
@@ -431,45 +365,5 @@ impl From<TerminationRecord> for WireTermination {
 impl WireTermination {
     fn record(self, mono: impl Fn(Duration) -> Mono) -> TerminationRecord {
         TerminationRecord { began: mono(self.began), deadline: mono(self.deadline) }
-    }
-}
-
-impl From<&ExitRecord> for WireExit {
-    fn from(record: &ExitRecord) -> Self {
-        let ExitRecord { id, attempt, exit, at, message, reason } = record;
-        Self {
-            id: Some(id.to_string()),
-            attempt: *attempt,
-            code: exit.code,
-            started_at: exit.started_at,
-            finished_at: exit.finished_at,
-            oom_killed: exit.oom_killed,
-            at: at.0,
-            message: message.clone(),
-            reason: reason.clone(),
-        }
-    }
-}
-
-impl WireExit {
-    fn record(
-        self,
-        id_of: impl Fn(Option<String>, Attempt) -> ContainerId,
-        mono: impl Fn(Duration) -> Mono,
-    ) -> ExitRecord {
-        let exit = Exit {
-            code: self.code,
-            started_at: self.started_at,
-            finished_at: self.finished_at,
-            oom_killed: self.oom_killed,
-        };
-        ExitRecord {
-            id: id_of(self.id, self.attempt),
-            attempt: self.attempt,
-            exit,
-            at: mono(self.at),
-            message: self.message,
-            reason: self.reason,
-        }
     }
 }

@@ -40,6 +40,7 @@ mod fidelity;
 mod fixtures;
 mod full_disk;
 mod handlers;
+mod hooks;
 mod images;
 mod interrupted;
 mod iptables;
@@ -151,7 +152,7 @@ fn main() -> ExitCode {
         demo::tests(),
         crash::tests(),
     ];
-    let later = [api_status::tests(), api_debug::tests(), server::tests(), soak::tests()];
+    let later = [api_status::tests(), api_debug::tests(), hooks::tests(), server::tests(), soak::tests()];
     let last = [systemd::tests(), collection::tests()];
     suite::main(all.into_iter().chain(later).chain(last).flatten().collect())
 }

@@ -1,7 +1,7 @@
 //! Probes of real containers. What is asked over the network is the test itself, which counts: its pods are on the node's
 //! network, where it listens.
 
-mod server;
+pub(crate) mod server;
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};

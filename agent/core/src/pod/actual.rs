@@ -11,6 +11,7 @@ use crate::{
     observation::Exit,
     oci::Accounts,
     pod::port::{
+        hook::Hooking,
         image::{ImageUse, PullBackoff},
         removal::{Leftover, Removal},
         sandbox::Up,
@@ -369,6 +370,8 @@ pub struct Running {
     pub hash: u64,
     /// How far its stop is.
     pub stop: Stop,
+    /// A hook that is under way.
+    pub hook: Hooking,
     /// Whether the record alone tells that it runs: its shim did not answer when the agent began, and has not told since.
     pub is_trusted: bool,
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     id::{ContainerId, ContainerName},
-    record::{ContainerRecord, Probed, TerminalRecord, TerminationRecord},
+    record::{ContainerRecord, Hooked, Probed, TerminalRecord, TerminationRecord},
     spec::{Container, ContainerKind},
     status::Severity,
     time::{Mono, Now},
@@ -24,8 +24,15 @@ impl PodMachine {
         self.life.spec.all_containers().find(|container| container.name == *name).cloned()
     }
 
+    /// What the run before still has under way of a hook is given up with it.
     pub(super) fn set_run(&mut self, name: &ContainerName, run: Run) {
-        self.life.actual.containers.insert(name.clone(), run);
+        let under_way = |run: &Run| match run {
+            Run::Running(running) => running.hook.op(),
+            Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
+        };
+        let goes_on = under_way(&run);
+        let before = self.life.actual.containers.insert(name.clone(), run);
+        self.given_up.extend(before.as_ref().and_then(under_way).filter(|op| Some(*op) != goes_on));
     }
 
     pub(super) fn end(&mut self, end: TerminalRecord, now: Mono) {
@@ -55,6 +62,7 @@ impl PodMachine {
                     record.started_in = None;
                     record.stopping = None;
                     record.probed = Probed::default();
+                    record.hooked = Hooked::default();
                     record.last_exit = Some(exit);
                     Resource::Absent
                 }
@@ -62,6 +70,7 @@ impl PodMachine {
                     // What was to stop never ran.
                     record.stopping = None;
                     record.probed = Probed::default();
+                    record.hooked = Hooked::default();
                     if is_of_another(record) {
                         record.backoff = next_back_off(record, longest, now);
                         record.begun_at = now;

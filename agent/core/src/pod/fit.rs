@@ -51,6 +51,7 @@ pub(crate) fn is_removed(result: Result<Outcome, Failure>) -> Result<bool, Failu
         | Outcome::Task(_)
         | Outcome::TerminationMessage(_)
         | Outcome::Probed(_)
+        | Outcome::Hooked(_)
         | Outcome::NodeObject(_)
         | Outcome::Looked(_) => Err(unfitting(&outcome)),
     }

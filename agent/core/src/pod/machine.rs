@@ -45,6 +45,8 @@ pub struct PodMachine {
     pub(super) looking: Looking,
     pub(super) probing: Probing,
     pub(super) publishing: Publishing,
+    /// Hooks that are run and wanted no more.
+    pub(super) given_up: Vec<OpId>,
     unwired: Option<String>,
     wake_at: Option<Mono>,
     pub(super) forgotten: bool,
@@ -77,6 +79,7 @@ impl PodMachine {
             looking: Looking::default(),
             probing: Probing::default(),
             publishing: Publishing::nothing(),
+            given_up: Vec::new(),
             unwired: None,
             wake_at: None,
             forgotten: false,
@@ -259,6 +262,7 @@ impl PodMachine {
         let uid = self.uid().clone();
         let for_pod = |(op, act)| Effect::Pod { op, pod: uid.clone(), act };
         let last: Vec<_> = self.acts.extract_if(.., |(_, act)| *act == Act::Forget).collect();
+        self.give_up_hooks(shared);
         shared.effects.extend(self.acts.drain(..).map(for_pod));
         self.tell_notes(shared.ops, shared.effects);
         self.publish(status, shared, now);

@@ -10,7 +10,7 @@ use crate::{
     event::Outcome,
     failure::Failure,
     id::{Attempt, ContainerName, OpId, SandboxId, VolumeName},
-    spec::ProbeKind,
+    spec::{HookMoment, ProbeKind},
     status::Severity,
     time::Now,
 };
@@ -46,6 +46,8 @@ pub enum Slot {
     TerminationMessage(ContainerName),
     /// Probe of a container.
     Probe(ContainerName, ProbeKind),
+    /// Hook of a container.
+    Hook(ContainerName, HookMoment),
     /// A look at what was made for it with this sandbox.
     Look(Attempt),
     /// Files that were missing.
@@ -77,6 +79,7 @@ impl PodMachine {
             Slot::Probe(name, kind) => {
                 self.probed(op, &name, kind, result, now);
             }
+            Slot::Hook(name, moment) => self.hook_ended(op, &name, moment, result, now.mono),
             Slot::Look(sandbox) => self.looked(op, sandbox, result, now),
             Slot::Files => self.files_written(ended, result),
             Slot::TerminationMessage(name) => self.termination_message_read(op, &name, tries, result, now),

@@ -184,8 +184,12 @@ mod tests {
         fixtures,
         id::ImageRef,
         observation::Exit,
-        pod::{PodMachine, actual::Running, port::signal::Stop},
-        record::{Probed, TerminationRecord},
+        pod::{
+            PodMachine,
+            actual::Running,
+            port::{hook::Hooking, signal::Stop},
+        },
+        record::{Hooked, Probed, TerminationRecord},
         spec::{Pod, RestartRule},
         time::Now,
     };
@@ -243,7 +247,15 @@ mod tests {
         let exit = Exit { code: 1, started_at: None, finished_at: Timestamp::UNIX_EPOCH, oom_killed: false };
         let at = Mono(Duration::from_secs(at));
         let id = crate::id::ContainerId::from_known("a");
-        let exit = ExitRecord { id: id.clone(), attempt: 0, exit, at, message: String::new(), reason: None };
+        let exit = ExitRecord {
+            id: id.clone(),
+            attempt: 0,
+            exit,
+            at,
+            message: String::new(),
+            reason: None,
+            post_start: None,
+        };
         let record = ContainerRecord {
             id,
             attempt: 0,
@@ -252,6 +264,7 @@ mod tests {
             image: None,
             stopping: None,
             probed: Probed::default(),
+            hooked: Hooked::default(),
             exit: Some(exit.clone()),
             last_exit: None,
             backoff: RestartBackoff { delay_ms, since: Mono(Duration::from_secs(begun_at)) },
@@ -277,6 +290,7 @@ mod tests {
             started_at: now.wall,
             hash: 0,
             stop: Stop::No,
+            hook: Hooking::No,
             is_trusted: false,
         });
         let spec =
@@ -325,6 +339,7 @@ mod tests {
             started_at: now.wall,
             hash: 0,
             stop: Stop::No,
+            hook: Hooking::No,
             is_trusted: false,
         });
         let replaced = TerminationRecord { began: now.mono, deadline: now.mono };

@@ -10,6 +10,7 @@ use super::{
     actual::{Actual, Life, Run, RunEnd, Running},
     machine::PodMachine,
     port::{
+        hook::Hooking,
         record::Recording,
         removal::{Leftover, Removal},
         sandbox::Up,
@@ -24,7 +25,7 @@ use crate::{
     id::{ContainerId, ContainerName, PodUid},
     observation::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
-    record::{ContainerRecord, EndedBy, ExitRecord, PodRecord, Probed, TerminalRecord},
+    record::{ContainerRecord, EndedBy, ExitRecord, Hooked, PodRecord, Probed, TerminalRecord},
     spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
@@ -219,6 +220,7 @@ impl PodMachine {
                         known_at: at,
                         hash,
                         stop: Stop::No,
+                        hook: Hooking::No,
                         is_trusted: false,
                     },
                 );
@@ -237,6 +239,7 @@ impl PodMachine {
                     record.started_in = None;
                     record.stopping = None;
                     record.probed = Probed::default();
+                    record.hooked = Hooked::default();
                 }
                 self.set_run(name, Run::Preparing(again(hash, task)));
             }
@@ -279,7 +282,8 @@ impl PodMachine {
     fn trust(&mut self, name: &ContainerName, hash: u64, known_at: Mono, now: Now) {
         let begun_at = self.life.record.containers.get(name).map_or(now.mono, |record| record.begun_at);
         let started_at = now.wall - now.mono.since(begun_at);
-        self.runs(name, Running { pid: None, started_at, known_at, hash, stop: Stop::No, is_trusted: true });
+        let (stop, hook) = (Stop::No, Hooking::No);
+        self.runs(name, Running { pid: None, started_at, known_at, hash, stop, hook, is_trusted: true });
     }
 
     /// Everything of the pod that the runtime has and the record no longer counts, and what an interrupted replacement of
@@ -363,7 +367,7 @@ fn take_told_runs(record: &mut PodRecord, spec: &Pod, now: Now) {
         let reason = told.as_ref().map_or(UNKNOWN, |end| &end.reason).to_owned();
         let message = told.as_ref().map(|end| end.message.clone()).unwrap_or_default();
         let (at, reason) = (now.mono_of(finished_at), Some(reason));
-        let end = ExitRecord { id: told_id, attempt: 0, exit, at, message, reason };
+        let end = ExitRecord { id: told_id, attempt: 0, exit, at, message, reason, post_start: None };
         let begun = ContainerRecord::begun(id, 0, now.mono);
         let ended = ContainerRecord { started_in: Some(record.sandbox), exit: Some(end), ..begun };
         record.containers.entry(container.name.clone()).or_insert(ended);

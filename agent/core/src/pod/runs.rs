@@ -6,11 +6,12 @@ use super::{
     actual::{EndedRun, Run, RunEnd, Running},
     machine::PodMachine,
     port::termination::TerminationMessage,
+    probe::is_shown_running,
 };
 use crate::{
     id::ContainerName,
     observation::Exit,
-    record::ExitRecord,
+    record::{ExitRecord, PostStart},
     time::{Mono, Now},
 };
 
@@ -68,7 +69,7 @@ impl PodMachine {
     fn wait_for_message(&mut self, name: &ContainerName, exit: Exit, now: Now) {
         let at = now.mono_of(exit.finished_at);
         let shown_since = match self.life.run(name) {
-            Run::Running(running) => Some(running.started_at),
+            Run::Running(running) => Some(running.started_at).filter(|_| self.is_shown_running(name)),
             // Adopted: an earlier agent showed it.
             Run::Idle => exit.started_at,
             Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
@@ -77,6 +78,10 @@ impl PodMachine {
             name,
             Run::Ended(EndedRun { exit, at, shown_since, message: TerminationMessage::Unread }),
         );
+    }
+
+    fn is_shown_running(&self, name: &ContainerName) -> bool {
+        self.container(name).is_some_and(|container| is_shown_running(&self.life, &container))
     }
 
     /// Since when the current run of a container ran; of one that an earlier agent started, since when it was to.
@@ -104,7 +109,11 @@ impl PodMachine {
         if let Some(record) = self.life.record.containers.get_mut(name) {
             let at = at.max(record.begun_at);
             let (id, attempt) = (record.id.clone(), record.attempt);
-            record.exit = Some(ExitRecord { id, attempt, exit, at, message, reason });
+            let post_start = match &record.hooked.post_start {
+                PostStart::Failed(why) => Some(why.clone()),
+                PostStart::Due | PostStart::Over => None,
+            };
+            record.exit = Some(ExitRecord { id, attempt, exit, at, message, reason, post_start });
         }
         self.leave(name);
         self.set_run(name, Run::Idle);

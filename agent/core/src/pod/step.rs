@@ -7,6 +7,7 @@ use super::{
 use crate::{
     id::{ContainerName, ImageRef, SandboxId, VolumeName},
     record::TerminalRecord,
+    spec::HookMoment,
     time::{Mono, Now},
 };
 
@@ -58,6 +59,12 @@ pub enum Step {
     Start(ContainerName),
     /// Look whether a container runs whose start nobody answered.
     Look(ContainerName),
+    /// Run a hook of a container.
+    RunHook(ContainerName, HookMoment),
+    /// Show that a hook of a container has not ended.
+    ShowHook(ContainerName),
+    /// A postStart hook that lets time pass is over.
+    Begun(ContainerName),
     /// Send a container its stop signal.
     Term(ContainerName),
     /// Kill a container.
@@ -110,6 +117,9 @@ impl PodMachine {
             Step::Pull(name) => self.pull(&name, shared, now.mono),
             Step::Start(name) => self.start(&name, shared, now.mono),
             Step::Look(name) => self.look_at_task(&name, shared),
+            Step::RunHook(name, moment) => self.run_hook(&name, moment, shared, now.mono),
+            Step::ShowHook(name) => self.show_hook(&name),
+            Step::Begun(name) => self.begun(&name),
             Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
             Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
             Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared),

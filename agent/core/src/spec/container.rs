@@ -1,6 +1,6 @@
 //! A container.
 
-use super::{ContainerSecurity, ObjectKind, Probes, ResourceSelector, Resources, RestartPolicy};
+use super::{ContainerSecurity, Lifecycle, ObjectKind, Probes, ResourceSelector, Resources, RestartPolicy};
 use crate::id::{ContainerName, ImageRef, VolumeName};
 
 /// One container of a pod.
@@ -40,6 +40,8 @@ pub struct Container {
     pub security: ContainerSecurity,
     /// Probes; none for init and ephemeral containers.
     pub probes: Probes,
+    /// Hooks and the stop signal; none for init and ephemeral containers.
+    pub lifecycle: Lifecycle,
     /// Where the container leaves its termination message.
     pub termination_message: TerminationMessage,
     /// Changes when the container must be replaced to follow its spec.

@@ -2,6 +2,7 @@
 //! is checked again.
 
 mod container;
+mod lifecycle;
 mod object;
 mod pod;
 mod probe;
@@ -15,6 +16,7 @@ pub use container::{
     ObjectKeyRef, OwnRestarts, Port, Protocol, RestartAction, RestartRule, Stdin, Stdio, SubPath,
     TerminationMessage, TerminationMessagePolicy,
 };
+pub use lifecycle::{Hook, HookMoment, Lifecycle};
 pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
     DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, ReadinessGate, Resize,

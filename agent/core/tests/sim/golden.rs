@@ -7,8 +7,11 @@ use berth_core::{
     event::Event,
     failure::FailureKind,
     id::{ContainerName, ImageRef, PodUid, SandboxId, VolumeName},
-    pod::port::{look::Finding, probe::ProbeAnswer},
-    spec::{Container, ImagePullPolicy, NetworkMode, Pod, Probe, ProbeKind, RestartPolicy, Source},
+    pod::port::{hook::HookAnswer, look::Finding, probe::ProbeAnswer},
+    spec::{
+        Container, Hook, HookMoment, HttpGet, ImagePullPolicy, NetworkMode, Pod, Probe, ProbeKind, ProbePort,
+        RestartPolicy, Source,
+    },
 };
 
 use crate::{
@@ -166,7 +169,7 @@ impl Script {
         self.settle();
     }
 
-    /// The commands about probes.
+    /// The commands about probes and hooks.
     fn probe_command(&mut self, words: &[&str]) {
         match words {
             ["probes"] => self.are_probes_told = true,
@@ -183,6 +186,13 @@ impl Script {
             }
             ["well", container, kind] => {
                 self.run().world.sick.remove(&(ContainerName::new(*container), parse_probe(kind)));
+            }
+            ["hook", container, moment, "well"] => {
+                self.run().world.hooks.remove(&(ContainerName::new(*container), parse_moment(moment)));
+            }
+            ["hook", container, moment, error @ ..] => {
+                let answer = HookAnswer::Failed { error: error.join(" "), output: "output".into() };
+                self.run().world.hooks.insert((ContainerName::new(*container), parse_moment(moment)), answer);
             }
             _ => panic!("unknown command {words:?}"),
         }
@@ -286,6 +296,37 @@ fn parse_probe(kind: &str) -> ProbeKind {
     }
 }
 
+fn parse_moment(moment: &str) -> HookMoment {
+    match moment {
+        "post-start" => HookMoment::PostStart,
+        "pre-stop" => HookMoment::PreStop,
+        other => panic!("unknown moment {other:?}"),
+    }
+}
+
+/// `web:exec`, `web:http`, `web:tcp` or `web:sleep:seconds`.
+fn add_hook(pod: &mut Pod, moment: HookMoment, value: &str) {
+    let (container, what) = value.split_once(':').unwrap();
+    let hook = match what.split_once(':').unwrap_or((what, "")) {
+        ("exec", _) => Hook::Exec(vec!["do".into(), "it".into()]),
+        ("http", _) => Hook::Http(HttpGet {
+            tls: false,
+            host: None,
+            port: ProbePort::Number(80),
+            path: "/hook".into(),
+            headers: Vec::new(),
+        }),
+        ("tcp", _) => Hook::Tcp,
+        ("sleep", seconds) => Hook::Sleep(Duration::from_secs(seconds.parse().unwrap())),
+        (other, _) => panic!("unknown hook {other:?}"),
+    };
+    let lifecycle = &mut pods::edit(pod, container).lifecycle;
+    match moment {
+        HookMoment::PostStart => lifecycle.post_start = Some(hook),
+        HookMoment::PreStop => lifecycle.pre_stop = Some(hook),
+    }
+}
+
 /// `web:period:successes:failures:delay` and perhaps `:grace`, all in seconds.
 fn add_probe(pod: &mut Pod, kind: &str, value: &str) {
     let (container, numbers) = value.split_once(':').unwrap();
@@ -349,6 +390,11 @@ fn parse_pod(name: &str, parts: &[&str]) -> Pod {
             "grace" => pod.grace = Duration::from_secs(value.parse().unwrap()),
             "deadline" => pod.active_deadline = Some(Duration::from_secs(value.parse().unwrap())),
             "startup" | "readiness" | "liveness" => add_probe(&mut pod, key, value),
+            "post-start" | "pre-stop" => add_hook(&mut pod, parse_moment(key), value),
+            "stop-signal" => {
+                let (container, signal) = value.split_once(':').unwrap();
+                pods::edit(&mut pod, container).lifecycle.stop_signal = Some(signal.to_owned());
+            }
             "hostnet" => pod.network = NetworkMode::Node,
             "uid" => pod.uid = PodUid::new(value),
             "source" => pod.source = if value == "http" { Source::Http } else { Source::File },

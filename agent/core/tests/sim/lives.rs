@@ -7,7 +7,7 @@ use berth_core::{
     observation::Exit,
     pod::{
         actual::{Actual, Life, Preparing, Run, Running},
-        port::{image::ImageUse, sandbox::Up, signal::Stop},
+        port::{hook::Hooking, image::ImageUse, sandbox::Up, signal::Stop},
         resource::Resource,
     },
     record::{ContainerRecord, ExitRecord, PodRecord},
@@ -70,6 +70,7 @@ pub(crate) fn runs(life: &mut Life, one: &str) {
         started_at: Timestamp::UNIX_EPOCH,
         hash: 1,
         stop: Stop::No,
+        hook: Hooking::No,
         is_trusted: false,
     };
     life.actual.containers.insert(name(one), Run::Running(running));
@@ -85,6 +86,7 @@ pub(crate) fn exited(life: &mut Life, one: &str, code: u32) {
         at: Mono(NOW),
         message: String::new(),
         reason: None,
+        post_start: None,
     });
     life.actual.containers.insert(name(one), Run::Idle);
 }

@@ -8,6 +8,7 @@
 mod anew;
 mod api;
 mod happened;
+mod hooks;
 mod probes;
 mod rest;
 mod run;
@@ -32,7 +33,7 @@ use berth_core::{
     id::{ContainerId, ContainerName, OpId, PodUid, SandboxId},
     pod::port::signal::StopSignal,
     record::PodRecord,
-    spec::{ContainerKind, Pod, ProbeKind, Source},
+    spec::{ContainerKind, HookMoment, Pod, ProbeKind, Source},
     status::Phase,
     time::{Mono, Now},
 };
@@ -58,6 +59,8 @@ pub(crate) struct Oracle {
     up: BTreeMap<SandboxId, Mono>,
     /// Probes that are not answered yet, and when they were asked.
     probes: BTreeMap<OpId, (Question, Mono)>,
+    /// Hooks that are not answered yet.
+    hooks: BTreeMap<OpId, (PodUid, (ContainerId, HookMoment))>,
     /// Looks for sandboxes that are not answered yet.
     looks: BTreeMap<OpId, (PodUid, SandboxId)>,
     /// What the API server was told.
@@ -225,10 +228,12 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule about a node.
-pub(crate) const RULES: [&str; 31] = [
+pub(crate) const RULES: [&str; 34] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is made from its image",
+    "a container starts when those before it have begun",
     "a crashing container waits before it runs again",
+    "a hook is run when it is its time, once at a time",
     "a pod is forgotten when none of its processes is left",
     "a pod that has ended ended so",
     "a probe asks what runs, one question at a time",
@@ -255,6 +260,7 @@ pub(crate) const RULES: [&str; 31] = [
     "the intent to stop is recorded before a signal",
     "the record of an end is what happened",
     "the status of an end is what happened",
+    "the stop signal waits for the hook before it",
     "what does not end by its stop signal is killed when its time is up",
     "what is shown to run was started",
 ];
@@ -351,6 +357,8 @@ impl Oracle {
             return;
         }
         match act {
+            Act::RunHook(request) => self.hook_asked(pod, *op, request, now),
+            Act::GiveUpHook(op) => self.hook_given_up(*op),
             Act::Probe(request) => self.probe_asked(pod, *op, request, now),
             Act::EnsureSandbox(request) => {
                 self.up.remove(&request.id);

@@ -417,14 +417,22 @@ fn a_pod_stops_its_main_containers_first_and_sidecars_in_reverse() {
         life
     };
     let gone = |life: &mut Life, all: &[&str]| all.iter().for_each(|one| exited(life, one, 0));
-    assert_eq!(planned(&base()).steps, [Step::Stop(name("web")), Step::Stop(name("log"))]);
+    let all = ["web", "log", "side-b", "side-a"];
+    assert_eq!(planned(&base()).steps, all.map(|one| Step::Stop(name(one))), "all begin to stop at once");
+    let base = || {
+        let mut life = base();
+        let stop = life.record.termination;
+        all.iter().for_each(|one| record(&mut life, one).stopping = stop);
+        life
+    };
+    assert_eq!(planned(&base()).steps, [Step::Term(name("web")), Step::Term(name("log"))]);
     let mut life = base();
     gone(&mut life, &["web"]);
-    assert_eq!(planned(&life).steps, [Step::Stop(name("log"))]);
+    assert_eq!(planned(&life).steps, [Step::Term(name("log"))]);
     gone(&mut life, &["log"]);
-    assert_eq!(planned(&life).steps, [Step::Stop(name("side-b"))]);
+    assert_eq!(planned(&life).steps, [Step::Term(name("side-b"))]);
     gone(&mut life, &["side-b"]);
-    assert_eq!(planned(&life).steps, [Step::Stop(name("side-a"))]);
+    assert_eq!(planned(&life).steps, [Step::Term(name("side-a"))]);
     let mut late = base();
     late.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline: Mono(NOW) });
     assert_eq!(planned(&late).steps.len(), 4, "at the deadline nobody waits for a turn");
@@ -442,7 +450,8 @@ fn a_stopping_container_gets_its_signal_and_at_the_deadline_sigkill() {
     assert_eq!(first.wake_at, Some(Mono(NOW) + Duration::from_secs(30)));
     life.record.termination = Some(until(10));
     assert_eq!(planned(&life).wake_at, Some(Mono(NOW) + Duration::from_secs(10)), "a shorter grace counts");
-    record(&mut life, "web").stopping = Some(until(0));
+    let long_ago = Mono(NOW - Duration::from_secs(2));
+    record(&mut life, "web").stopping = Some(TerminationRecord { began: long_ago, ..until(0) });
     assert_eq!(planned(&life).steps, [Step::Kill(name("web"))]);
 }
 

@@ -9,10 +9,10 @@ use berth_core::{
     },
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
-        Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode, Medium,
-        NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes,
-        QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio, TerminationMessage,
-        TerminationMessagePolicy, Volume, VolumeSource,
+        Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
+        Lifecycle, Medium, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler,
+        ProbePort, Probes, QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio,
+        TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
     },
 };
 
@@ -133,6 +133,7 @@ pub(crate) fn container(name: &str) -> Container {
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),
         probes: Probes::default(),
+        lifecycle: Lifecycle::default(),
         termination_message: TerminationMessage {
             path: "/dev/termination-log".into(),
             policy: TerminationMessagePolicy::File,

@@ -9,6 +9,7 @@ mod cluster;
 mod debug;
 mod dice;
 mod health;
+mod hooks;
 mod images;
 mod mishaps;
 mod rest;
@@ -20,7 +21,7 @@ use self::chaos::Chaos;
 use crate::oracle;
 
 /// Seeds that are played when nobody says which.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 250;
 /// The same of lives in a cluster.
 const SEEDS_IN_A_CLUSTER: u64 = 60;
 /// Seeds beyond those that found something once.

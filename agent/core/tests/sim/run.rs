@@ -193,7 +193,7 @@ impl Run {
             let is_write = matches!(&effect, Effect::Pod { act: Act::Persist(_) | Act::Forget, .. });
             let is_at_once = matches!(
                 &effect,
-                Effect::Pod { act: Act::Publish(_) | Act::Withdraw | Act::Note(_), .. }
+                Effect::Pod { act: Act::Publish(_) | Act::Withdraw | Act::Note(_) | Act::GiveUpHook(_), .. }
                     | Effect::Node { act: NodeAct::Note(_), .. }
             );
             if is_write {

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, fmt::Write};
 use berth_core::{
     effect::{Act, Effect, NodeAct},
     id::{PodUid, SandboxId},
-    pod::port::{look::LookRequest, signal::StopSignal},
-    record::{Afterwards, PodRecord},
+    pod::port::{hook::HookCall, look::LookRequest, signal::StopSignal},
+    record::{Afterwards, PodRecord, PostStart},
     status::{ContainerState, ContainerStatus, PodStatus},
 };
 
@@ -73,6 +73,13 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
         },
         Act::Look(request) => describe_look(request),
         Act::Probe(request) => format!(" {} {:?}", world::short(&request.id), request.kind).to_lowercase(),
+        Act::RunHook(request) => {
+            let what = match &request.call {
+                HookCall::Exec { command, .. } => command.join(" "),
+                HookCall::Http(get) => format!("http://{}:{}{}", get.host, get.port, get.path),
+            };
+            format!(" {} {:?} {what}", world::short(&request.id), request.moment)
+        }
         Act::WriteFiles(files) => {
             let names = files.iter().filter_map(|file| file.path.rsplit('/').next());
             names.fold(String::new(), |text, name| text + " " + name)
@@ -118,6 +125,10 @@ fn describe_record(record: &PodRecord) -> String {
             (run.probed.started, "started"),
             (run.probed.ready, "ready"),
             (run.probed.afterwards == Afterwards::Never, "final"),
+            (run.hooked.post_start == PostStart::Over, "begun"),
+            (matches!(run.hooked.post_start, PostStart::Failed(_)), "not-begun"),
+            (run.hooked.pre_stop, "pre-stopped"),
+            (run.hooked.signalled.is_some(), "signalled"),
         ] {
             if it_is {
                 write!(text, ",{word}").unwrap();

@@ -29,12 +29,13 @@ use berth_core::{
     node::NodeInfo,
     observation::{ObservedTask, SandboxReport},
     pod::port::{
+        hook::HookAnswer,
         probe::ProbeAnswer,
         start::StartRequest,
         start_failure::{self, Answer, Call, StartFailure},
     },
     record::PodRecord,
-    spec::{Pod, ProbeKind, QosClass},
+    spec::{HookMoment, Pod, ProbeKind, QosClass},
     status::PodStatus,
     time::{Mono, Now},
 };
@@ -82,6 +83,8 @@ pub(crate) struct World {
     unanswered: BTreeMap<SandboxId, u32>,
     /// What probes say, where it is not that all is well; by the container's name.
     pub(crate) sick: BTreeMap<(ContainerName, ProbeKind), ProbeAnswer>,
+    /// Hooks that do not end well, by the container's name.
+    pub(crate) hooks: BTreeMap<(ContainerName, HookMoment), HookAnswer>,
     /// Containers that ignore their stop signal.
     pub(crate) deaf: BTreeSet<ContainerName>,
     /// How processes take their next signal, where not at once.
@@ -218,6 +221,8 @@ impl World {
             Act::Look(request) => Some(Ok(Outcome::Looked(self.look(pod, request, now)))),
             Act::WriteFiles(_) => Some(Ok(Outcome::Done)),
             Act::Probe(request) => Some(Ok(self.probe(request))),
+            Act::RunHook(request) => Some(Ok(self.hook(request))),
+            Act::GiveUpHook(_) => None,
             Act::KillShim(id) => {
                 self.kill_shim(pod, id, now);
                 Some(Ok(Outcome::Done))

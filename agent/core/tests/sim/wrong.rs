@@ -2,6 +2,7 @@
 //! and no other. A rule that says several things has a row for each.
 
 mod cluster;
+mod hooks;
 mod probes;
 mod shown;
 
@@ -44,9 +45,13 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("SIGKILL comes after the stop signal and the grace period", killed_as_soon_as_asked),
         ("SIGKILL comes after the stop signal and the grace period", probes::killed_before_the_probes_grace),
         ("a container is made from its image", made_from_another_image),
+        ("a container starts when those before it have begun", hooks::begun_before_the_hook_is_over),
         ("a crashing container waits before it runs again", begun_again_at_once),
         ("a crashing container waits before it runs again", begun_again_after_the_first_wait),
         ("a crashing container waits before it runs again", begun_again_since_the_clock_was_set),
+        ("a hook is run when it is its time, once at a time", hooks::run_twice_at_once),
+        ("a hook is run when it is its time, once at a time", hooks::run_after_it_was_over),
+        ("a hook is run when it is its time, once at a time", hooks::run_before_anything_is_to_stop),
         ("a pod is forgotten when none of its processes is left", forgotten_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_in_place_of_failed),
@@ -86,6 +91,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("the intent to stop is recorded before a signal", stopped_before_that_is_recorded),
         ("the record of an end is what happened", shown::another_code_recorded),
         ("the status of an end is what happened", shown::another_code_shown),
+        ("the stop signal waits for the hook before it", hooks::stopped_before_the_hook_is_over),
         ("what does not end by its stop signal is killed when its time is up", never_killed),
         ("what is shown to run was started", shown::shown_to_run_before_it_does),
     ];

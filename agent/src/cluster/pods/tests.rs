@@ -254,28 +254,29 @@ async fn fields_that_nobody_acts_on_are_told_once() {
         serde_json::from_value(pod).unwrap()
     };
     let plain = |image: &str| json!({"name": "main", "image": image, "resizePolicy": []});
-    let hooked = |image: &str| {
-        let sleep = json!({"preStop": {"sleep": {"seconds": 5}}});
-        json!({"name": "main", "image": image, "lifecycle": sleep})
+    let labelled = |image: &str| {
+        let security = json!({"seLinuxOptions": {"level": "s0"}});
+        json!({"name": "main", "image": image, "securityContext": security})
     };
     for recorded in [None, Some(1)] {
         let (mut pods, mut happened) = apart();
         if let Some(generation) = recorded {
-            let pod = manifest::api_pod(&with(generation, json!([hooked("a")])), Timestamp::UNIX_EPOCH);
+            let pod = manifest::api_pod(&with(generation, json!([labelled("a")])), Timestamp::UNIX_EPOCH);
             let pod = pod.unwrap().pod;
             pods = pods.going_on_with(BTreeMap::from([(pod.uid.clone(), pod)]));
         }
         for (generation, container, is_told) in [
-            (1, hooked("a"), recorded.is_none()),
-            (2, hooked("b"), false),
+            (1, labelled("a"), recorded.is_none()),
+            (2, labelled("b"), false),
             (3, plain("b"), false),
-            (4, hooked("b"), true),
+            (4, labelled("b"), true),
         ] {
             pods.want(with(generation, json!([container])));
             pods.desired();
             let told = happened.try_recv().ok().map(|told| (told.reason, told.message));
-            let text = "This node's agent does not act on spec.containers[0].lifecycle: the pod runs without";
-            let expected = is_told.then(|| ("UnsupportedField".to_owned(), text.to_owned()));
+            let field = "spec.containers[0].securityContext.seLinuxOptions";
+            let text = format!("This node's agent does not act on {field}: the pod runs without");
+            let expected = is_told.then(|| ("UnsupportedField".to_owned(), text));
             assert_eq!(told, expected, "{generation} after {recorded:?}");
         }
     }

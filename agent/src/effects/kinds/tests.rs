@@ -11,6 +11,7 @@ use berth_core::{
     oci::{ContainerPlan, HostDevices},
     pod::port::{
         cgroup::CgroupRequest,
+        hook::{HookCall, HookRequest},
         network::NetworkRequest,
         probe::{ExecProbe, ProbeCall, ProbeRequest},
         removal::RemoveContainerRequest,
@@ -22,7 +23,7 @@ use berth_core::{
         volume::VolumeRequest,
     },
     record::PodRecord,
-    spec::{HostPathType, Pod, ProbeKind, QosClass, Source, Volume, VolumeSource},
+    spec::{HookMoment, HostPathType, Pod, ProbeKind, QosClass, Source, Volume, VolumeSource},
     status::{Note, PodEvent, Severity},
 };
 use jiff::Timestamp;
@@ -109,13 +110,18 @@ fn probe(call: ProbeCall) -> Box<ProbeRequest> {
     Box::new(ProbeRequest { id, kind, call, timeout: Duration::from_secs(3) })
 }
 
+fn hook() -> Box<HookRequest> {
+    let call = HookCall::Exec { sandbox: sandbox(), command: vec!["true".into()] };
+    Box::new(HookRequest { id: container(), moment: HookMoment::PreStop, call })
+}
+
 fn name() -> PodName {
     PodName { namespace: "default".into(), name: "web".into() }
 }
 
 /// Those that make something, or look whether it is there.
 fn making() -> Vec<(Act, Row)> {
-    use Lane::{Disk, Kernel, Layers, Looks, Network, Probes, Start};
+    use Lane::{Disk, Hooks, Kernel, Layers, Looks, Network, Probes, Start};
     let source = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
     let volume = VolumeRequest {
         pod: pod(),
@@ -151,6 +157,7 @@ fn making() -> Vec<(Act, Row)> {
         (Act::Look(Box::default()), ("look", Some(Looks), 60, Some("look u"))),
         (Act::Probe(probe(tcp())), ("probe", Some(Probes), 18, None)),
         (Act::Probe(probe(command())), ("probe", Some(Probes), 138, None)),
+        (Act::RunHook(hook()), ("run-hook", Some(Hooks), 604_800, None)),
         (Act::KeepEnd(record()), ("keep-end", Some(Disk), 60, Some("kept end u"))),
     ]
 }
@@ -249,7 +256,8 @@ fn what_the_loop_performs_itself_is_of_no_kind() {
     };
     let name = PodName { namespace: "default".into(), name: "web".into() };
     let note = Note { name, version: None, field_path: String::new(), event };
-    for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(note)] {
+    for act in [Act::Persist(record()), Act::Forget, Act::Withdraw, Act::Note(note), Act::GiveUpHook(OpId(1))]
+    {
         let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act };
         assert!(EffectKind::of(&effect).is_none(), "{effect:?}");
     }

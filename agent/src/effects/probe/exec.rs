@@ -30,26 +30,32 @@ pub(super) async fn ask(
     probe: &ExecProbe,
     timeout: Duration,
 ) -> ProbeAnswer {
-    let handler = host.handlers.get(&probe.sandbox);
-    if handler.is_some_and(|handler| handler.runtime.name() != BERTH_RUNTIME) {
+    if is_of_others(host, probe) {
         return errored(format!("run {:?}: a shim of others cannot be asked by this version", probe.command));
     }
-    match run(host, id, probe, timeout).await {
+    match run(host, id, probe, Some(timeout)).await {
         Ok(answer) => judged(&answer, &probe.command, timeout),
         Err(error) => errored(format!("failed to exec in container: {}", with_causes(&error))),
     }
 }
 
-async fn run(
+/// Whether the command would have to be run by a shim of others.
+pub(in crate::effects) fn is_of_others(host: &Host, probe: &ExecProbe) -> bool {
+    let handler = host.handlers.get(&probe.sandbox);
+    handler.is_some_and(|handler| handler.runtime.name() != BERTH_RUNTIME)
+}
+
+/// Runs a command to its end, or for so long.
+pub(in crate::effects) async fn run(
     host: &Host,
     id: &ContainerId,
     probe: &ExecProbe,
-    timeout: Duration,
+    timeout: Option<Duration>,
 ) -> Result<ExecSyncResponse, CallError> {
     let request = ExecSyncRequest {
         container_id: id.to_string(),
         command: probe.command.clone(),
-        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        timeout_ms: timeout.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         output_bytes_max: u64::try_from(OUTPUT_BYTES_MAX).unwrap_or_default(),
         ..ExecSyncRequest::default()
     };
@@ -88,9 +94,14 @@ fn judged(answer: &ExecSyncResponse, command: &[String], timeout: Duration) -> P
     if answer.exit_code == 0 {
         return ProbeAnswer::Success;
     }
+    ProbeAnswer::Failure(output(answer))
+}
+
+/// What a command wrote, as much as is kept.
+pub(in crate::effects) fn output(answer: &ExecSyncResponse) -> String {
     let mut output = [answer.stdout.as_slice(), &answer.stderr].concat();
     output.truncate(OUTPUT_BYTES_MAX);
-    ProbeAnswer::Failure(String::from_utf8_lossy(&output).into_owned())
+    String::from_utf8_lossy(&output).into_owned()
 }
 
 #[cfg(test)]

@@ -45,14 +45,51 @@ const LATE: &str = "context deadline exceeded (Client.Timeout exceeded while awa
 const LATE_BODY: &str =
     "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
 
+/// How the kubelet names itself to hooks.
+pub(in crate::effects) const LIFECYCLE: &str = "kube-lifecycle/1.36";
+
+/// How long a hook may take, which ends with its container: only against a bug.
+const HOOK: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// Why there is no answer.
 enum Failed {
     /// None has begun: the container's failure.
     Answer(String),
+    /// The server speaks HTTP, and was asked by HTTPS.
+    WithoutTls,
     /// It was broken off.
     Body(String),
     /// There is no connection.
     Dial(DialError),
+}
+
+/// Why a whole exchange came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::effects) enum Unasked {
+    /// The container's failure.
+    #[error("Get {url:?}: {why}")]
+    Answer { url: String, why: String },
+    /// The server speaks HTTP, and was asked by HTTPS.
+    #[error("Get {url:?}: http: server gave HTTP response to HTTPS client")]
+    WithoutTls { url: String },
+    /// An answer had begun.
+    #[error("{0}")]
+    Body(String),
+    /// There is no connection.
+    #[error("Get {url:?}: {error}")]
+    Dial { url: String, error: DialError },
+}
+
+impl Failed {
+    fn of(self, url: &ProbeUrl) -> Unasked {
+        let url = url.to_string();
+        match self {
+            Self::Answer(why) => Unasked::Answer { url, why },
+            Self::WithoutTls => Unasked::WithoutTls { url },
+            Self::Body(why) => Unasked::Body(why),
+            Self::Dial(error) => Unasked::Dial { url, error },
+        }
+    }
 }
 
 /// The beginning of an answer.
@@ -62,43 +99,67 @@ struct Answer {
     body: Vec<u8>,
 }
 
-/// Asks, and follows redirects to the same host.
+/// Asks, and judges the answer.
 pub(super) async fn ask(pod: &PodUid, probe: &HttpProbe, within: Duration) -> ProbeAnswer {
-    let deadline = Instant::now() + within;
+    match follow(pod, probe, USER_AGENT, Instant::now() + within).await {
+        Ok(answer) => judged(&answer),
+        Err(Unasked::Body(message)) => ProbeAnswer::Errored { state: "failure", message },
+        Err(Unasked::Dial { url, error }) => error.told(|why| format!("Get \"{url}\": {why}")),
+        Err(failed @ (Unasked::Answer { .. } | Unasked::WithoutTls { .. })) => {
+            ProbeAnswer::Failure(failed.to_string())
+        }
+    }
+}
+
+/// Asks for a hook: whatever is answered is an answer.
+pub(in crate::effects) async fn call(
+    pod: &PodUid,
+    get: &HttpProbe,
+    agent: &'static str,
+) -> Result<(), Unasked> {
+    match follow(pod, get, agent, Instant::now() + HOOK).await {
+        Ok(_) | Err(Unasked::Body(_)) => Ok(()),
+        Err(failed) => Err(failed),
+    }
+}
+
+/// Who is asked, as events name it.
+pub(in crate::effects) fn server(get: &HttpProbe) -> String {
+    ProbeUrl::new(get.tls, &get.host, get.port, &get.path).authority()
+}
+
+/// Asks, and follows redirects to the same host.
+async fn follow(
+    pod: &PodUid,
+    probe: &HttpProbe,
+    agent: &'static str,
+    deadline: Instant,
+) -> Result<Answer, Unasked> {
     let mut url = ProbeUrl::new(probe.tls, &probe.host, probe.port, &probe.path);
-    let (headers, written_host) = match headers(&probe.headers) {
-        Ok(headers) => headers,
-        Err(why) => return ProbeAnswer::Failure(format!("Get \"{url}\": {why}")),
-    };
+    let (headers, written_host) =
+        headers(&probe.headers, agent).map_err(|why| Failed::Answer(why).of(&url))?;
     let mut host = written_host;
+    let failed = |url: &str, why: String| Unasked::Answer { url: url.to_owned(), why };
+    let too_many = || format!("stopped after {REDIRECTS_MAX} redirects");
     for redirects in 0..=REDIRECTS_MAX {
-        let answer = match get(pod, &url, &headers, host.as_ref(), deadline).await {
-            Ok(answer) => answer,
-            Err(Failed::Answer(why)) => return ProbeAnswer::Failure(format!("Get \"{url}\": {why}")),
-            Err(Failed::Dial(error)) => return error.told(|why| format!("Get \"{url}\": {why}")),
-            Err(Failed::Body(why)) => return ProbeAnswer::Errored { state: "failure", message: why },
-        };
+        let answer = get(pod, &url, &headers, host.as_ref(), deadline).await;
+        let answer = answer.map_err(|why| why.of(&url))?;
         let Some(location) = answer.location.as_ref().filter(|_| is_redirect(answer.status)) else {
-            return judged(&answer);
+            return Ok(answer);
         };
-        let next = match url.redirected(location) {
-            Ok(next) => next,
-            Err(why) => return ProbeAnswer::Failure(format!("Get {location:?}: {why}")),
-        };
+        let next = url.redirected(location).map_err(|why| failed(location, why))?;
         if !next.host.eq_ignore_ascii_case(&probe.host) {
-            return judged(&answer);
+            return Ok(answer);
         }
         if redirects + 1 == REDIRECTS_MAX {
-            return ProbeAnswer::Failure(format!(
-                "Get {location:?}: stopped after {REDIRECTS_MAX} redirects"
-            ));
+            return Err(failed(location, too_many()));
         }
         if is_absolute(location) {
             host = None;
         }
         url = next;
     }
-    ProbeAnswer::Failure(format!("Get \"{url}\": stopped after {REDIRECTS_MAX} redirects"))
+    Err(failed(&url.to_string(), too_many()))
 }
 
 fn is_redirect(status: StatusCode) -> bool {
@@ -119,7 +180,10 @@ fn judged(answer: &Answer) -> ProbeAnswer {
 
 /// The headers of a request and its `Host`, from those that are written. Source: `newProbeRequest`, and
 /// `reqWriteExcludeHeader` of Go's `net/http/request.go`.
-fn headers(written: &[(String, String)]) -> Result<(HeaderMap, Option<HeaderValue>), String> {
+fn headers(
+    written: &[(String, String)],
+    agent: &'static str,
+) -> Result<(HeaderMap, Option<HeaderValue>), String> {
     let mut headers = HeaderMap::new();
     let mut host = None;
     for (name, value) in written {
@@ -136,7 +200,7 @@ fn headers(written: &[(String, String)]) -> Result<(HeaderMap, Option<HeaderValu
             }
         }
     }
-    for (name, default) in [(header::USER_AGENT, USER_AGENT), (header::ACCEPT, "*/*")] {
+    for (name, default) in [(header::USER_AGENT, agent), (header::ACCEPT, "*/*")] {
         match headers.get(&name) {
             None => {
                 headers.insert(name, HeaderValue::from_static(default));
@@ -183,7 +247,9 @@ async fn secure(
     let failed = |why: String| Failed::Answer(why);
     let connector = tls::CONNECTOR.as_ref().ok_or_else(|| failed("tls: no cipher suites".to_owned()))?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(format!("tls: {error}")))?;
-    connector.connect(name, stream).await.map_err(|error| failed(format!("tls: {}", socket::text(&error))))
+    connector.connect(name, stream).into_fallible().await.map_err(|(error, stream)| {
+        if stream.is_http() { Failed::WithoutTls } else { failed(format!("tls: {}", socket::text(&error))) }
+    })
 }
 
 /// One request and what is needed of its answer. The connection is driven here, so that it ends with the exchange.

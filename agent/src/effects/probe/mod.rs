@@ -3,9 +3,9 @@
 //!
 //! Everything is done in the effect's own task: when that is given up, nothing of the probe goes on.
 
-mod exec;
+pub(super) mod exec;
 mod grpc;
-mod http;
+pub(super) mod http;
 mod names;
 mod socket;
 mod tls;

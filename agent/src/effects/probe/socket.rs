@@ -31,7 +31,7 @@ const TURN_BYTES_MAX: usize = 4 << 10;
 
 /// Why there is no connection, as Go says it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub(in crate::effects) enum DialError {
     /// The name has no address.
     #[error("dial tcp: lookup {name}: {why}")]
     Lookup { name: String, why: String },
@@ -52,6 +52,8 @@ pub(super) struct ProbeStream {
     read_bytes: usize,
     /// Those of this turn.
     turn_bytes: usize,
+    /// The first bytes.
+    first: [u8; 5],
 }
 
 impl DialError {
@@ -70,7 +72,9 @@ pub(super) async fn connect(pod: &PodUid, host: &str, port: u16) -> Result<Probe
     let mut last = None;
     for address in addresses(pod, host, port).await? {
         match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(ProbeStream { stream: Some(stream), read_bytes: 0, turn_bytes: 0 }),
+            Ok(stream) => {
+                return Ok(ProbeStream { stream: Some(stream), read_bytes: 0, turn_bytes: 0, first: [0; 5] });
+            }
             Err(source) => last = Some(DialError::Connect { address: address.to_string(), source }),
         }
     }
@@ -104,6 +108,11 @@ impl Drop for ProbeStream {
 }
 
 impl ProbeStream {
+    /// Whether the server has answered by HTTP, whatever it was asked by.
+    pub(super) fn is_http(&self) -> bool {
+        self.first == *b"HTTP/"
+    }
+
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -129,6 +138,8 @@ impl AsyncRead for ProbeStream {
         };
         read?;
         let bytes = part.filled().len();
+        let known = self.read_bytes.min(self.first.len());
+        self.first[known..].iter_mut().zip(part.filled()).for_each(|(kept, byte)| *kept = *byte);
         self.turn_bytes += bytes;
         self.read_bytes += bytes;
         if self.read_bytes > READ_BYTES_MAX {

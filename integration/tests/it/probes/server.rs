@@ -17,7 +17,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 
 /// What it does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// Answers that all is well.
     #[default]
     Good,
@@ -31,7 +31,7 @@ pub(super) enum Mode {
 
 /// The server. Its threads end with the test's process.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     port: u16,
     shared: Arc<Shared>,
 }
@@ -64,19 +64,19 @@ struct Gate {
 
 /// The first request for a path.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct First {
+pub(crate) struct First {
     /// When it came.
-    pub(super) at: Timestamp,
+    pub(crate) at: Timestamp,
     /// How many for others had come by then.
-    pub(super) others: usize,
+    pub(crate) others: usize,
 }
 
 impl Server {
-    pub(super) fn http() -> Result<Self> {
+    pub(crate) fn http() -> Result<Self> {
         Self::start(http)
     }
 
-    pub(super) fn grpc() -> Result<Self> {
+    pub(crate) fn grpc() -> Result<Self> {
         Self::start(grpc)
     }
 
@@ -95,12 +95,12 @@ impl Server {
         Ok(Self { port, shared })
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// What it does from now on, whatever is asked for. What was not to be answered gets no answer.
-    pub(super) fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: Mode) {
         let mut state = self.shared.lock();
         state.mode = mode;
         state.gates.clear();
@@ -109,33 +109,33 @@ impl Server {
     }
 
     /// Does this with so many requests for a path from now on, with one that waits first; further ones wait.
-    pub(super) fn answer(&self, path: &str, mode: Mode, requests: usize) {
+    pub(crate) fn answer(&self, path: &str, mode: Mode, requests: usize) {
         let mut state = self.shared.lock();
         state.gates.insert(path.to_owned(), Gate { mode, left: requests });
         self.shared.changed.notify_all();
     }
 
     /// How often a path was asked for.
-    pub(super) fn count(&self, path: &str) -> usize {
+    pub(crate) fn count(&self, path: &str) -> usize {
         self.shared.lock().counts.get(path).copied().unwrap_or_default()
     }
 
-    pub(super) fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.shared.lock().counts.values().sum()
     }
 
-    pub(super) fn first(&self, path: &str) -> Result<First> {
+    pub(crate) fn first(&self, path: &str) -> Result<First> {
         let state = self.shared.lock();
         state.firsts.get(path).copied().with_context(|| format!("{path} was never asked for"))
     }
 
     /// The head of the last request for a path.
-    pub(super) fn head(&self, path: &str) -> Result<String> {
+    pub(crate) fn head(&self, path: &str) -> Result<String> {
         self.shared.lock().heads.get(path).cloned().with_context(|| format!("{path} was never asked for"))
     }
 
     /// Waits until a path was asked for so often.
-    pub(super) fn asked(&self, path: &str, times: usize) -> Result<()> {
+    pub(crate) fn asked(&self, path: &str, times: usize) -> Result<()> {
         wait::until(&format!("{times} requests for {path}"), POD_LIMIT, || {
             let count = self.count(path);
             Ok(if count >= times { Look::Ready(()) } else { Look::NotYet(format!("{count} so far")) })

@@ -138,7 +138,9 @@ impl Planner<'_> {
     fn is_start_error_shown(&mut self, container: &Container) -> bool {
         let record = self.life.record.containers.get(&container.name);
         match record.and_then(|record| record.exit.as_ref()) {
-            Some(exit) if could_not_start(exit) => self.has_come(exit.at + ERROR_SHOWN),
+            Some(exit) if could_not_start(exit) || exit.post_start.is_some() => {
+                self.has_come(exit.at + ERROR_SHOWN)
+            }
             Some(_) | None => true,
         }
     }

@@ -2,20 +2,20 @@
 //!
 //! Ephemeral containers as soon as the pod has all it needs: they wait for nobody, and nobody waits for them. Init containers one after
 //! the other, each when the one before has ended well; sidecars among them when they have
-//! started; then the main containers in the order of the spec, each when the start of the one before has come back. A
-//! container whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
+//! started; then the main containers in the order of the spec, each when the start of the one before has come back and its postStart hook
+//! is over. A container whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
 
-use super::Planner;
+use super::{Planner, stop::Turn};
 use crate::{
     pod::{
-        actual::{Preparing, Run},
+        actual::{Preparing, Run, Running},
         port::{image::ImageUse, termination::TerminationMessage},
-        probe::has_started,
+        probe::{has_begun, has_started},
         resource::Resource,
         step::Step,
         target::target,
     },
-    spec::{Container, ContainerKind},
+    spec::{Container, ContainerKind, Hook, HookMoment},
 };
 
 impl Planner<'_> {
@@ -36,6 +36,7 @@ impl Planner<'_> {
                     Readiness::Waits => {}
                 },
                 Run::Starting(_) => return,
+                Run::Running(_) if !has_begun(self.life, container) => return,
                 Run::Idle | Run::BackingOff | Run::Running(_) | Run::Ended(_) => {}
             }
         }
@@ -164,13 +165,38 @@ impl Planner<'_> {
                     let stopping =
                         self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
                     if stopping.is_some() {
-                        self.stop_running(container, running);
+                        self.stop_running(container, running, Turn::Now);
                     } else if changed {
                         self.push(Step::Stop(container.name.clone()));
+                    } else if !has_begun(self.life, container) {
+                        self.post_start(container, running);
                     }
                 }
                 Run::Ended(ended) => self.termination_message(container, &ended.message),
                 Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) => {}
+            }
+        }
+    }
+
+    /// Runs the postStart hook. One that lets time pass began with the container, which the runtime tells by a time of day.
+    fn post_start(&mut self, container: &Container, running: &Running) {
+        // What only the record tells of may never have begun.
+        if running.is_trusted {
+            return;
+        }
+        match &container.lifecycle.post_start {
+            None => {}
+            Some(Hook::Sleep(time)) => {
+                let record = self.life.record.containers.get(&container.name);
+                let begun_at =
+                    record.map_or(running.known_at, |record| record.begun_at).min(running.known_at);
+                let began = self.now.mono_of(running.started_at).clamp(begun_at, running.known_at);
+                if self.has_come(began + *time) {
+                    self.push(Step::Begun(container.name.clone()));
+                }
+            }
+            Some(Hook::Exec(_) | Hook::Http(_) | Hook::Tcp) => {
+                self.hook_when_due(container, running, HookMoment::PostStart);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! How a pod is taken down.
 //!
-//! Main, init and ephemeral containers get their stop signal at once, sidecars in reverse order after all main and init
-//! containers have ended; what runs at the deadline is killed. Then everything goes: what needs a resource before the resource.
+//! All containers begin to stop at once, with their preStop hooks. Then main, init and ephemeral containers get their stop signal, sidecars
+//! in reverse order after all main and init containers have ended; what runs at the deadline is killed. Then everything goes: what needs a resource before the resource.
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_container.go` `killContainersWithSyncResult`, `killContainer`,
 //! `kuberuntime_termination_order.go`.
 
@@ -12,15 +12,16 @@ use crate::{
     pod::{
         actual::{Preparing, Run, Running},
         port::{
+            hook::Hooking,
             removal::Leftover,
-            signal::{Delivery, Stop},
+            signal::{Delivery, Stop, may_wait},
             volume::Refresh,
         },
         resource::Resource,
         step::{PodResource, Step},
     },
-    record::Goal,
-    spec::{Container, ContainerKind, Source},
+    record::{ContainerRecord, Goal},
+    spec::{Container, ContainerKind, Hook, HookMoment, Source},
     time::Mono,
 };
 
@@ -101,14 +102,10 @@ impl<'a> Planner<'a> {
                 let has_time = !self.has_come(self.pod_deadline());
                 self.give_up(container, preparing, has_time);
             }
-            Run::Running(running) => {
-                let stopping = self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
-                if stopping.is_some() {
-                    self.stop_running(container, running);
-                } else if turn == Turn::Now || self.has_come(self.pod_deadline()) {
-                    self.push(Step::Stop(container.name.clone()));
-                }
-            }
+            Run::Running(running) => match self.life.record.containers.get(&container.name) {
+                Some(record) if record.stopping.is_some() => self.stop_running(container, running, turn),
+                Some(_) | None => self.push(Step::Stop(container.name.clone())),
+            },
             Run::Ended(ended) => self.termination_message(container, &ended.message),
         }
     }
@@ -138,16 +135,22 @@ impl<'a> Planner<'a> {
         record.termination.or(record.replacing).map_or(self.now.mono, |termination| termination.deadline)
     }
 
-    /// Sees the stop of a running container through: its stop signal, SIGKILL when its time is up.
-    pub(super) fn stop_running(&mut self, container: &Container, running: &Running) {
+    /// Sees the stop of a running container through: its preStop hook and its turn, its stop signal, SIGKILL when its time is up.
+    pub(super) fn stop_running(&mut self, container: &Container, running: &Running, turn: Turn) {
         let name = &container.name;
-        let Some(stopping) = self.life.record.containers.get(name).and_then(|run| run.stopping) else {
+        let Some(record) = self.life.record.containers.get(name) else { return };
+        let Some(stopping) = record.stopping else { return };
+        let pod = self.life.record.termination;
+        let ends = pod.map_or(stopping.deadline, |pod| stopping.deadline.min(pod.deadline));
+        let waits = running.stop == Stop::No && record.hooked.signalled.is_none() && may_wait(container);
+        if waits {
+            let is_held = self.pre_stop(container, running, record) == Turn::Later || turn == Turn::Later;
+            if self.has_come(ends) || !is_held {
+                self.push(Step::Term(name.clone()));
+            }
             return;
-        };
-        let kill_at = match self.life.record.termination {
-            None => stopping.deadline,
-            Some(pod) => stopping.deadline.min(pod.deadline.max(stopping.began + STOP_MIN)),
-        };
+        }
+        let kill_at = ends.max(record.hooked.signalled.unwrap_or(stopping.began) + STOP_MIN);
         if self.has_come(kill_at) {
             match running.stop {
                 Stop::No | Stop::Term(_) => self.push(Step::Kill(name.clone())),
@@ -167,6 +170,43 @@ impl<'a> Planner<'a> {
                 }
             }
             Stop::Kill(_) => {}
+        }
+    }
+
+    /// Whether the preStop hook is over, which is run when it is due. Without a grace period there is none.
+    fn pre_stop(&mut self, container: &Container, running: &Running, record: &ContainerRecord) -> Turn {
+        let (Some(hook), Some(stopping)) = (&container.lifecycle.pre_stop, record.stopping) else {
+            return Turn::Now;
+        };
+        let has_time = self.life.record.termination.is_some() || !self.life.spec.grace.is_zero();
+        if record.hooked.pre_stop || !has_time {
+            return Turn::Now;
+        }
+        match hook {
+            Hook::Sleep(time) if self.has_come(stopping.began + *time) => return Turn::Now,
+            Hook::Sleep(_) => {}
+            Hook::Exec(_) | Hook::Http(_) | Hook::Tcp => {
+                self.hook_when_due(container, running, HookMoment::PreStop);
+            }
+        }
+        Turn::Later
+    }
+
+    /// Runs a hook that is asked of somebody, unless it is under way.
+    pub(super) fn hook_when_due(&mut self, container: &Container, running: &Running, moment: HookMoment) {
+        let is_due = match running.hook {
+            Hooking::No => true,
+            Hooking::Asked { moment: asked, shown_at, .. } if asked == moment => {
+                if shown_at.is_some_and(|at| self.has_come(at)) {
+                    self.push(Step::ShowHook(container.name.clone()));
+                }
+                false
+            }
+            Hooking::Asked { .. } => true,
+            Hooking::Again { moment: asked, at, .. } => asked != moment || self.has_come(at),
+        };
+        if is_due {
+            self.push(Step::RunHook(container.name.clone(), moment));
         }
     }
 
@@ -238,7 +278,7 @@ impl<'a> Planner<'a> {
 
 /// Whether a container's turn to stop has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+pub(super) enum Turn {
     Now,
     Later,
 }

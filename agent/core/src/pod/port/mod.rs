@@ -3,6 +3,7 @@
 pub mod cgroup;
 mod end;
 mod files;
+pub mod hook;
 pub mod image;
 pub mod look;
 pub mod network;

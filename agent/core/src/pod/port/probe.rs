@@ -248,7 +248,7 @@ impl PodMachine {
     }
 
     /// Where the pod is asked: `status.podIP`. The kubelet asks its own node while there is none.
-    fn probed_address(&self) -> IpAddr {
+    pub(in crate::pod) fn probed_address(&self) -> IpAddr {
         let shown = self.publishing.status().and_then(|status| status.pod_ips.first());
         shown.copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
@@ -445,7 +445,7 @@ fn call(
 }
 
 /// Source: `ResolveContainerPort` of `pkg/probe/util.go`.
-fn number(port: &ProbePort) -> Result<u16, String> {
+pub(in crate::pod) fn number(port: &ProbePort) -> Result<u16, String> {
     match port {
         ProbePort::Number(number) => Ok(*number),
         ProbePort::Unknown(name) => Err(format!("strconv.Atoi: parsing {name:?}: invalid syntax")),

@@ -16,6 +16,7 @@ use crate::{
         text::about_pod,
     },
     record::{EndedBy, PodRecord},
+    spec::{Container, ContainerKind},
     status::{PodEvent, Severity},
     time::{Mono, Now},
 };
@@ -123,9 +124,12 @@ impl PodMachine {
             return self.ended(name, RunEnd::Unseen(now.wall), now);
         }
         let signal = match sent {
-            Sent::Term => stop_signal(&self.life.record, name),
+            Sent::Term => self.stop_signal(name),
             Sent::Kill => StopSignal::Kill,
         };
+        if sent == Sent::Term {
+            self.note_signal(name, now.mono);
+        }
         let (sandbox, id) = (self.life.sandbox_id(), self.life.container_id(name));
         let act = Act::Signal(SignalRequest { sandbox, id, signal });
         let op = self.ask(shared, Slot::Signal(name.clone()), tries, act);
@@ -135,6 +139,22 @@ impl PodMachine {
             Sent::Kill => Stop::Kill(delivery),
         };
         self.set_run(name, Run::Running(Running { stop, ..running }));
+    }
+
+    /// Since when a container that had to wait for its stop signal has had it.
+    fn note_signal(&mut self, name: &ContainerName, now: Mono) {
+        let may_wait = self.container(name).is_some_and(|container| may_wait(&container));
+        if let Some(record) = self.life.record.containers.get_mut(name).filter(|_| may_wait) {
+            record.hooked.signalled.get_or_insert(now);
+        }
+    }
+
+    /// The container's own counts before its image's.
+    fn stop_signal(&self, name: &ContainerName) -> StopSignal {
+        let own = self.container(name).and_then(|container| container.lifecycle.stop_signal.clone());
+        let image = self.life.record.containers.get(name).and_then(|run| run.image.as_ref());
+        let signal = own.or_else(|| image.and_then(|image| image.stop_signal.clone()));
+        StopSignal::Stop(signal.filter(|signal| !signal.is_empty()).unwrap_or_else(|| STOP_SIGNAL.into()))
     }
 
     /// Takes the outcome.
@@ -167,6 +187,12 @@ impl PodMachine {
     }
 }
 
+/// Whether a container that is to stop may have to wait for its stop signal: for its preStop hook, or its turn.
+#[must_use]
+pub(in crate::pod) fn may_wait(container: &Container) -> bool {
+    container.lifecycle.pre_stop.is_some() || container.kind == ContainerKind::Sidecar
+}
+
 /// What is told of a container that is there after SIGKILL. Source: `killPodNow` of `pkg/kubelet/pod_workers.go` for pods that make
 /// room for others; `SyncTerminatingPod` of `pkg/kubelet/kubelet.go`.
 fn outlived(record: &PodRecord, name: &ContainerName) -> PodEvent {
@@ -180,12 +206,6 @@ fn outlived(record: &PodRecord, name: &ContainerName) -> PodEvent {
     }
     let text = format!("error killing pod: container {name} is still there after SIGKILL");
     about_pod(Severity::Warning, "FailedKillPod", text)
-}
-
-fn stop_signal(record: &PodRecord, name: &ContainerName) -> StopSignal {
-    let image = record.containers.get(name).and_then(|run| run.image.as_ref());
-    let signal = image.and_then(|image| image.stop_signal.clone()).filter(|signal| !signal.is_empty());
-    StopSignal::Stop(signal.unwrap_or_else(|| STOP_SIGNAL.into()))
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        port::{image::ImageUse, signal::Stop},
+        port::{hook::Hooking, image::ImageUse, signal::Stop},
         resource::{Resource, Retry},
         target::{Target, target},
         text::about,
     },
-    record::{Probed, RunImage},
+    record::{Hooked, Probed, RunImage},
     spec::{Container, Pod},
     status::{NetworkStatus, RunUser, Severity},
     time::{Mono, Now},
@@ -251,8 +251,9 @@ impl PodMachine {
                 return match starting.end {
                     None => {
                         self.sandbox_answered(known_at);
-                        let (pid, stop) = (Some(pid), Stop::No);
-                        self.runs(name, Running { pid, started_at, known_at, hash, stop, is_trusted: false });
+                        let (pid, stop, hook) = (Some(pid), Stop::No, Hooking::No);
+                        let is_trusted = false;
+                        self.runs(name, Running { pid, started_at, known_at, hash, stop, hook, is_trusted });
                     }
                     Some(end) => self.ended(name, end, now),
                 };
@@ -327,6 +328,7 @@ impl PodMachine {
             // So there is nothing to stop, and what is begun in its place is not it.
             record.stopping = None;
             record.probed = Probed::default();
+            record.hooked = Hooked::default();
         }
         let failure = Failure { kind: FailureKind::Transient, message: "it was not started".into() };
         let retry = Retry::after(failure, tries, now);

@@ -24,11 +24,37 @@ pub(in crate::pod) use rhythm::{Rhythm, Try};
 pub(in crate::pod) use worker::{State, Worker};
 
 use super::actual::{Life, Run, Stage};
-use crate::spec::{Container, ContainerKind, ProbeKind};
+use crate::{
+    record::PostStart,
+    spec::{Container, ContainerKind, ProbeKind},
+};
 
-/// Whether a container has started: it runs, and its startup probe has succeeded.
+/// Whether a container that runs has begun: its postStart hook is over.
+#[must_use]
+pub(in crate::pod) fn has_begun(life: &Life, container: &Container) -> bool {
+    container.lifecycle.post_start.is_none()
+        || life
+            .record
+            .containers
+            .get(&container.name)
+            .is_some_and(|run| run.hooked.post_start == PostStart::Over)
+}
+
+/// Whether a container that runs is shown as running. In a pod that ends everything that runs is.
+#[must_use]
+pub(in crate::pod) fn is_shown_running(life: &Life, container: &Container) -> bool {
+    has_begun(life, container) || life.stage() == Stage::Stop
+}
+
+/// Whether a container has started: it runs, its postStart hook is over, and its startup probe has succeeded.
 #[must_use]
 pub(in crate::pod) fn has_started(life: &Life, container: &Container) -> bool {
+    has_begun(life, container) && has_passed_startup(life, container)
+}
+
+/// Whether its startup probe has succeeded, where it has one.
+#[must_use]
+pub(in crate::pod) fn has_passed_startup(life: &Life, container: &Container) -> bool {
     container.probes.startup.is_none()
         || life.record.containers.get(&container.name).is_some_and(|run| run.probed.started)
 }
@@ -40,7 +66,7 @@ pub(in crate::pod) fn is_ready(life: &Life, container: &Container) -> bool {
         || life.record.containers.get(&container.name).is_some_and(|run| run.probed.ready)
 }
 
-/// Whether a probe is to ask now. Readiness is asked for as long as the container runs, also while the pod is taken down; the
+/// Whether a probe is to ask now: not before the postStart hook is over. Readiness is asked for as long as the container runs, also while the pod is taken down; the
 /// others only while their failure would change something.
 #[must_use]
 pub(in crate::pod) fn is_wanted(life: &Life, container: &Container, kind: ProbeKind) -> bool {
@@ -50,7 +76,7 @@ pub(in crate::pod) fn is_wanted(life: &Life, container: &Container, kind: ProbeK
         ContainerKind::Init | ContainerKind::Ephemeral => false,
     };
     let is_there = is_asked && container.probes.of(kind).is_some();
-    if !is_running || !is_there {
+    if !is_running || !is_there || !has_begun(life, container) {
         return false;
     }
     let is_stopping = life.record.containers.get(&container.name).is_none_or(|run| run.stopping.is_some());

@@ -8,8 +8,11 @@ use crate::{
     id::{Attempt, ContainerId},
     pod::{
         actual::{Life, Preparing, Run, Stage},
-        port::image::{ImageUse, PullBackoff},
-        probe::{has_started, is_ready},
+        port::{
+            hook::Hooking,
+            image::{ImageUse, PullBackoff},
+        },
+        probe::{has_passed_startup, has_started, is_ready, is_shown_running},
         restart::{could_not_start, runs_again, waited},
         target::target,
         text::{crash_loop, pull_waits},
@@ -59,7 +62,7 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
     let last_state = last.map(terminated);
     let is_running = matches!(state, ContainerState::Running { .. });
     let started = match container.kind {
-        ContainerKind::Main | ContainerKind::Sidecar => is_running && has_started(life, container),
+        ContainerKind::Main | ContainerKind::Sidecar => is_running && has_passed_startup(life, container),
         ContainerKind::Init => is_running,
         // Nobody waits for it to be (`UpdatePodStatus` of `pkg/kubelet/prober/prober_manager.go`).
         ContainerKind::Ephemeral => false,
@@ -116,7 +119,15 @@ fn states<'a>(
     };
     let last = record.last_exit.as_ref();
     match run {
-        Run::Running(running) => (ContainerState::Running { started_at: running.started_at }, last),
+        Run::Running(running) if is_shown_running(life, container) => {
+            (ContainerState::Running { started_at: running.started_at }, last)
+        }
+        Run::Running(running) => match being_made(life, container, record) {
+            (ContainerState::Waiting { reason, message }, last) if message.is_empty() => {
+                (ContainerState::Waiting { reason, message: waits_for_hook(&running.hook) }, last)
+            }
+            made => made,
+        },
         Run::Starting(_) => being_made(life, container, record),
         Run::Preparing(preparing) => match held_up(life, container, preparing) {
             // In a pod that ends nothing is made any more: the run before was the last (`ShouldContainerBeRestarted` of
@@ -134,8 +145,8 @@ fn states<'a>(
             (backing_off(life, container, delay), record.exit.as_ref().or(last))
         }
         Run::Idle | Run::BackingOff => match &record.exit {
-            Some(exit) if could_not_start(exit) && starts_again(life, container, exit) => {
-                (start_failed(exit), Some(exit))
+            Some(exit) if starts_again(life, container, exit) && start_failed(exit).is_some() => {
+                (start_failed(exit).unwrap_or_else(|| default_waiting(life)), Some(exit))
             }
             Some(exit) => (ContainerState::Terminated(terminated(life, exit)), last),
             // What was being made is gone again.
@@ -160,10 +171,19 @@ fn being_made<'a>(
     if life.stage() == Stage::Run && !has_waited.is_zero() {
         return (backing_off(life, container, has_waited), Some(before));
     }
-    if could_not_start(before) && starts_again(life, container, before) {
-        return (start_failed(before), Some(before));
+    if let Some(failed) = start_failed(before).filter(|_| starts_again(life, container, before)) {
+        return (failed, Some(before));
     }
     (ContainerState::Terminated(terminated(life, before)), None)
+}
+
+/// What the kubelet does not tell: a postStart hook may hang.
+fn waits_for_hook(hook: &Hooking) -> String {
+    match hook {
+        Hooking::Asked { shown_at: None, .. } => "its postStart hook has not ended".to_owned(),
+        Hooking::Again { .. } => "its postStart hook could not be run yet".to_owned(),
+        Hooking::Asked { .. } | Hooking::No => String::new(),
+    }
 }
 
 fn backing_off(life: &Life, container: &Container, delay: Duration) -> ContainerState {
@@ -173,8 +193,14 @@ fn backing_off(life: &Life, container: &Container, delay: Duration) -> Container
     }
 }
 
-fn start_failed(exit: &ExitRecord) -> ContainerState {
-    ContainerState::Waiting { reason: "RunContainerError".into(), message: exit.message.clone() }
+/// Why a run came to nothing, when its start failed or its postStart hook.
+fn start_failed(exit: &ExitRecord) -> Option<ContainerState> {
+    let (reason, message) = match &exit.post_start {
+        Some(why) => ("PostStartHookError", why),
+        None if could_not_start(exit) => ("RunContainerError", &exit.message),
+        None => return None,
+    };
+    Some(ContainerState::Waiting { reason: reason.into(), message: message.clone() })
 }
 
 /// Whether a container that ended will be started again in this pod.

@@ -26,6 +26,7 @@ impl Oracle {
         self.up.clear();
         self.looks.clear();
         self.probes_restarted();
+        self.hooks_restarted();
         self.server_restarted();
         // One that was never written down begins anew.
         self.pods

@@ -19,6 +19,9 @@ impl Oracle {
         if let Some((pod, sandbox)) = self.looks.remove(&op) {
             return self.looked_for(&pod, sandbox, outcome, now);
         }
+        if self.hook_answered(op, outcome, now) {
+            return;
+        }
         let Some((pod, id)) = self.starts.remove(&op) else { return };
         let Some(run) = self.pods.get_mut(&pod).and_then(|account| account.find_mut(&id)) else { return };
         let (sandbox, was_told) = (run.sandbox.clone(), run.is_told);
@@ -79,6 +82,7 @@ impl Oracle {
                 run.learned = now.mono;
                 let (Outcome::Started(task) | Outcome::Task(task)) = outcome else { return };
                 run.is_told |= matches!(task, ObservedTask::Exited(_));
+                run.hooks.started(&run.container, now);
             }
             Err(Failure { kind: FailureKind::StartFailed, .. }) => run.answer = Answer::Refused,
             Err(_) => {}

@@ -189,7 +189,7 @@ impl Account {
 
     /// Why an answer tells nothing of a run.
     fn is_void(&self, run: &Run, kind: ProbeKind) -> Option<&'static str> {
-        let has_started = run.health.has_started(&run.container);
+        let has_started = run.health.has_started(&run.container) && run.hooks.has_begun(&run.container);
         let is_last = self
             .find(&run.id)
             .is_some_and(|(name, _)| self.last_run(name).is_some_and(|last| last.id == run.id));
@@ -200,6 +200,7 @@ impl Account {
             return Some("it has no such probe");
         }
         match kind {
+            _ if !run.hooks.has_begun(&run.container) => Some("it has not begun"),
             ProbeKind::Startup if has_started => Some("it has started"),
             ProbeKind::Readiness | ProbeKind::Liveness if !has_started => Some("it has not started"),
             ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness => None,

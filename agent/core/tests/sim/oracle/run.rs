@@ -10,7 +10,7 @@ use berth_core::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{KILLS_BEFORE_REMOVAL, probes::Health};
+use super::{KILLS_BEFORE_REMOVAL, hooks::Hooks, probes::Health};
 
 /// What a run is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(super) struct Run {
     pub(super) changed: Option<Mono>,
     /// What its probes said.
     pub(super) health: Health,
+    /// What its hooks came to.
+    pub(super) hooks: Hooks,
     /// When its stop began, by the record as it was last asked to be written.
     pub(super) stopped: Option<Mono>,
     /// When it was first asked to stop.
@@ -127,6 +129,7 @@ impl Run {
             is_told: false,
             changed: None,
             health: Health::default(),
+            hooks: Hooks::default(),
             stopped: None,
             term: None,
             termed: Termed::No,

@@ -32,6 +32,7 @@ impl Oracle {
         let is_look = account.find(&request.id).is_some_and(|(_, run)| run.process.is_some());
         let goes_on = if is_look { Ok(()) } else { account.is_going_on(name, now) };
         let known = account.find(&request.id).is_some();
+        let turn = account.is_before_its_turn(name, &request.sandbox);
         let is_once = request.container.kind == ContainerKind::Ephemeral;
         let again = (!known).then(|| account.may_run_again(name, &request.sandbox)).flatten();
         let waits = !known && !is_once;
@@ -49,6 +50,9 @@ impl Oracle {
             self.judge("an ephemeral container runs once", again);
         }
         self.judge("init containers and sidecars come first, in order", order.err());
+        if let Some(turn) = turn {
+            self.judge("a container starts when those before it have begun", turn.err());
+        }
         if let Some(again) = again {
             self.judge("restart policy", again.err());
         }
@@ -126,9 +130,11 @@ impl Account {
         for one in before {
             let mut here = self.runs_of(&one.name).iter().filter(|run| run.sandbox == *sandbox);
             let is_done = match one.kind {
-                ContainerKind::Sidecar => {
-                    here.any(|run| run.process.is_some() && run.health.has_started(&run.container))
-                }
+                ContainerKind::Sidecar => here.any(|run| {
+                    run.process.is_some()
+                        && run.health.has_started(&run.container)
+                        && run.hooks.has_begun(&run.container)
+                }),
                 ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => here
                     .next_back()
                     .is_some_and(|run| self.code_of(&one.name, run) == Some(0) && !run.is_running()),

@@ -43,6 +43,7 @@ impl Oracle {
             || account.is_overtaken(run)
             || means_to_stop(account.intended.as_ref(), name);
         let order = account.stop_order(name, run, now);
+        let held = account.is_held_by_hook(name, run, now);
         let kill = (*signal == StopSignal::Kill).then(|| account.may_be_killed(name, run, now));
         self.judge(
             "a signal has a reason",
@@ -57,6 +58,9 @@ impl Oracle {
             None => {
                 if let Some(order) = order {
                     self.judge("sidecars stop after all others, the last first", order.err());
+                }
+                if let Some(held) = held {
+                    self.judge("the stop signal waits for the hook before it", held.err());
                 }
             }
         }
@@ -158,6 +162,9 @@ impl Run {
     /// not, whether the other spec came meanwhile or the agent learned only then that it runs; what was to stop and ended before
     /// its signal is: nobody can tell the one from the other.
     pub(super) fn is_replaced(&self) -> bool {
+        if self.hooks.failed.is_some() {
+            return false;
+        }
         let failed = self.health.failed.filter(|_| self.is_stopped_for_its_health());
         let why = [self.changed, failed].into_iter().flatten().min();
         let is_final = self.health.afterwards == Afterwards::Never && failed.is_some() && failed == why;
@@ -216,7 +223,7 @@ impl Account {
         }
     }
 
-    fn is_time_up(&self, now: Now) -> bool {
+    pub(super) fn is_time_up(&self, now: Now) -> bool {
         self.ends_by.is_some_and(|by| by <= now.mono)
     }
 
@@ -262,8 +269,9 @@ impl Account {
     }
 
     /// Since when a container is to stop, for each reason that there is.
-    fn reasons(&self, run: &Run, now: Now) -> Vec<Mono> {
-        [self.ends_since(now), run.changed, run.given_up, run.health.failed].into_iter().flatten().collect()
+    pub(super) fn reasons(&self, run: &Run, now: Now) -> Vec<Mono> {
+        let own = [run.changed, run.given_up, run.health.failed, run.hooks.failed];
+        own.into_iter().chain([self.ends_since(now)]).flatten().collect()
     }
 
     /// "Once the grace period has expired, the kubelet triggers forcible shutdown": not before, and not without a stop
@@ -274,7 +282,7 @@ impl Account {
             return Err(format!("{who}: killed for no reason"));
         };
         let waited = now.mono.since(first);
-        let others = [self.ended_since(now), run.changed, run.given_up];
+        let others = [self.ended_since(now), run.changed, run.given_up, run.hooks.failed];
         let grace = match others.into_iter().flatten().min() {
             _ if self.is_time_up(now) => Duration::ZERO,
             Some(at) if at <= now.mono && now.mono.since(at) >= self.grace() => Duration::ZERO,
@@ -321,6 +329,7 @@ impl Account {
         let is_at_once = run.given_up.is_some() && self.spec.grace.is_zero();
         if run.changed.is_some()
             || run.health.failed.is_some()
+            || run.hooks.failed.is_some()
             || is_at_once
             || self.is_time_up(now)
             || now.mono.since(since) >= self.grace()

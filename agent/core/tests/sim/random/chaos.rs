@@ -35,6 +35,8 @@ pub(super) struct Chaos {
     pub(super) debugging: Dice,
     /// By which images come and go, where they are removed.
     pub(super) images: Option<Dice>,
+    /// By which containers have hooks. Lives that found something once are what they were.
+    pub(super) hooks: Option<Dice>,
     /// By which sources speak in another order after a restart. Lives that found something once are what they were.
     pub(super) order: Option<Dice>,
     pub(super) run: Run,
@@ -62,6 +64,10 @@ impl Chaos {
             Place::Cluster => Run::in_a_cluster(),
         };
         run.world.registry.extend(["busybox:1", "pulled:1"].map(ImageRef::new));
+        let found = match place {
+            Place::Alone => &FOUND[..],
+            Place::Cluster => &FOUND_IN_A_CLUSTER[..],
+        };
         let has_an_order = place == Place::Cluster && !FOUND_IN_A_CLUSTER.contains(&seed);
         Self {
             seed,
@@ -72,6 +78,7 @@ impl Chaos {
             clock: Dice(seed.rotate_left(16)),
             debugging: Dice(!seed.rotate_left(16)),
             images: has_collection.then(|| Dice(seed.rotate_left(8))),
+            hooks: (!found.contains(&seed)).then(|| Dice(!seed.rotate_left(48))),
             order: has_an_order.then(|| Dice(seed.rotate_left(48))),
             run,
             is_calm: false,

@@ -44,11 +44,13 @@ impl Chaos {
 
     /// Something becomes sick or well, and some of those who were asked answer.
     pub(super) fn change_health(&mut self) {
+        self.break_hooks();
         if self.health.is_one_in(4) {
             self.become_sick();
         }
         if self.health.is_one_in(40) {
             self.run.world.sick.clear();
+            self.run.world.hooks.clear();
         }
         for _ in 0..self.health.below(6) {
             let asked = self.run.probes.len();

@@ -31,6 +31,7 @@ impl Chaos {
         self.run.world.disk = Disk::Works;
         self.run.world.sick.clear();
         self.run.world.files_beside_images = 0;
+        self.run.world.hooks.clear();
         self.calm_cluster();
         // Those of pods that are to go stay silent, and must not keep them.
         let ending = |run: &Run, id: &SandboxId| {

@@ -37,6 +37,7 @@ fn needs(act: &Act) -> Option<Needs> {
         Act::Publish(_)
         | Act::LookAtTask(_)
         | Act::Signal(_)
+        | Act::RunHook(_)
         | Act::ReadTerminationMessage(_)
         | Act::Look(_)
         | Act::RemoveNetwork(_)
@@ -49,6 +50,7 @@ fn needs(act: &Act) -> Option<Needs> {
         | Act::Withdraw
         | Act::Note(_)
         | Act::Probe(_)
+        | Act::GiveUpHook(_)
         | Act::RemoveContainer(_)
         | Act::RemoveSandbox(_)
         | Act::KillShim(_)

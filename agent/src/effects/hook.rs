@@ -1,0 +1,205 @@
+//! Hooks of containers: a command in one, or an HTTP GET. Source: `pkg/kubelet/lifecycle/handlers.go`.
+//!
+//! A hook has no time of its own: it ends by itself, or is given up when its container has ended. What it does is done in its effect's
+//! task, so that nothing of it goes on then.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use berth_core::{
+    event::Outcome,
+    failure::{Failure, FailureKind},
+    id::{OpId, PodUid},
+    pod::port::{
+        hook::{HookAnswer, HookCall, HookRequest},
+        probe::{ExecProbe, HttpProbe},
+    },
+};
+use berth_proto::client::CallError;
+use tokio::task::AbortHandle;
+
+use super::{
+    host::Host,
+    probe::{exec, http},
+};
+use crate::causes::with_causes;
+
+/// Tasks of hooks that are under way. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct HooksUnderWay(Arc<Mutex<BTreeMap<OpId, AbortHandle>>>);
+
+impl HooksUnderWay {
+    /// Begins one.
+    pub(super) fn begin(&self, op: OpId, task: impl Future<Output = ()> + Send + 'static) {
+        let mut all = self.lock();
+        let hooks = self.clone();
+        let task = tokio::spawn(async move {
+            task.await;
+            hooks.lock().remove(&op);
+        });
+        all.insert(op, task.abort_handle());
+    }
+
+    /// Gives one up, if it is there: it tells nothing any more.
+    pub fn give_up(&self, op: OpId) {
+        if let Some(task) = self.lock().remove(&op) {
+            task.abort();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<OpId, AbortHandle>> {
+        // Nothing that can panic is done under it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs one.
+pub(super) async fn run(host: &Arc<Host>, pod: &PodUid, request: &HookRequest) -> Result<Outcome, Failure> {
+    let answer = match &request.call {
+        HookCall::Exec { sandbox, command } => {
+            let exec = ExecProbe { sandbox: sandbox.clone(), command: command.clone() };
+            command_ended(host, request, &exec).await?
+        }
+        HookCall::Http(get) => asked(pod, get).await,
+    };
+    Ok(Outcome::Hooked(answer))
+}
+
+/// A shim that is away may be back, and then it is asked again.
+async fn command_ended(
+    host: &Arc<Host>,
+    request: &HookRequest,
+    exec: &ExecProbe,
+) -> Result<HookAnswer, Failure> {
+    let failed = |error: String| HookAnswer::Failed { error, output: String::new() };
+    if exec::is_of_others(host, exec) {
+        return Ok(failed("a shim of others cannot be asked by this version".to_owned()));
+    }
+    match exec::run(host, &request.id, exec, None).await {
+        Ok(answer) if answer.exit_code == 0 => Ok(HookAnswer::Done),
+        Ok(answer) => {
+            let (command, code) = (exec.command.join(" "), answer.exit_code);
+            let error = String::from_utf8_lossy(&answer.stderr);
+            let error = format!("command '{command}' exited with {code}: {error}");
+            Ok(HookAnswer::Failed { error, output: exec::output(&answer) })
+        }
+        Err(error @ CallError::Status(_)) => {
+            Ok(failed(format!("failed to exec in container: {}", with_causes(&error))))
+        }
+        Err(error) => Err(Failure { kind: FailureKind::Unknown, message: with_causes(&error) }),
+    }
+}
+
+/// Whatever a server answers is success. One that speaks HTTP where HTTPS is asked for is asked by that, without what may be secret.
+async fn asked(pod: &PodUid, get: &HttpProbe) -> HookAnswer {
+    let done = |answer: Result<(), http::Unasked>| match answer {
+        Ok(()) => HookAnswer::Done,
+        Err(error) => HookAnswer::Failed { error: error.to_string(), output: String::new() },
+    };
+    let answer = http::call(pod, get, http::LIFECYCLE).await;
+    if !matches!(answer, Err(http::Unasked::WithoutTls { .. })) {
+        return done(answer);
+    }
+    let is_public = |(name, _): &&(String, String)| !name.eq_ignore_ascii_case("authorization");
+    let headers = get.headers.iter().filter(is_public).cloned().collect();
+    let plain = HttpProbe { tls: false, headers, ..get.clone() };
+    match http::call(pod, &plain, http::LIFECYCLE).await {
+        Ok(()) => HookAnswer::WithoutTls(http::server(&plain)),
+        Err(_) => done(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        sync::{mpsc, oneshot},
+    };
+
+    use super::*;
+
+    /// A server that answers whatever it is asked with this, and what it heard first of each connection.
+    async fn server(answer: &'static str) -> (u16, mpsc::Receiver<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (hears, heard) = mpsc::channel(4);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut first = vec![0; 4096];
+                let bytes = stream.read(&mut first).await.unwrap_or_default();
+                first.truncate(bytes);
+                drop((hears.send(first).await, stream.write_all(answer.as_bytes()).await));
+            }
+        });
+        (port, heard)
+    }
+
+    fn get(tls: bool, port: u16) -> HttpProbe {
+        let headers = [("Authorization", "secret"), ("X-It", "is")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        HttpProbe { tls, host: "127.0.0.1".into(), port, path: "/hook".into(), headers }
+    }
+
+    #[tokio::test]
+    async fn whatever_a_server_answers_is_success() {
+        for answer in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"] {
+            let (port, mut heard) = server(answer).await;
+            assert_eq!(asked(&PodUid::new("u"), &get(false, port)).await, HookAnswer::Done);
+            let request = String::from_utf8(heard.recv().await.unwrap()).unwrap();
+            assert!(request.starts_with("GET /hook HTTP/1.1\r\n"), "{request}");
+            for header in ["User-Agent: kube-lifecycle/1.36", "Authorization: secret", "Accept: */*"] {
+                assert!(request.contains(header), "{request}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_https_is_asked_by_http_without_what_may_be_secret() {
+        let (port, mut heard) = server("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+        let answer = asked(&PodUid::new("u"), &get(true, port)).await;
+        assert_eq!(answer, HookAnswer::WithoutTls(format!("127.0.0.1:{port}")));
+        // A handshake begins with its kind and version.
+        assert_eq!(heard.recv().await.unwrap()[..2], [22, 3]);
+        let request = String::from_utf8(heard.recv().await.unwrap()).unwrap();
+        assert!(request.contains("X-It: is") || request.contains("X-it: is"), "{request}");
+        assert!(!request.contains("secret"), "{request}");
+    }
+
+    #[tokio::test]
+    async fn a_hook_fails_where_nobody_answers() {
+        let (port, _heard) = server("no").await;
+        let HookAnswer::Failed { error, .. } = asked(&PodUid::new("u"), &get(true, port)).await else {
+            panic!("it is run")
+        };
+        assert!(error.starts_with(&format!("Get \"https://127.0.0.1:{port}/hook\": tls: ")), "{error}");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let refused = format!(
+            "Get \"http://127.0.0.1:{port}/hook\": dial tcp 127.0.0.1:{port}: connect: connection refused"
+        );
+        let failed = HookAnswer::Failed { error: refused, output: String::new() };
+        assert_eq!(asked(&PodUid::new("u"), &get(false, port)).await, failed);
+    }
+
+    #[tokio::test]
+    async fn what_is_given_up_ends_and_what_has_ended_is_forgotten() {
+        let hooks = HooksUnderWay::default();
+        let (held, given_up) = oneshot::channel::<()>();
+        hooks.begin(OpId(1), async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        let (done, ended) = oneshot::channel();
+        hooks.begin(OpId(2), async move { done.send(()).unwrap() });
+        ended.await.unwrap();
+        hooks.give_up(OpId(1));
+        given_up.await.unwrap_err();
+        tokio::task::yield_now().await;
+        hooks.give_up(OpId(2));
+        assert!(hooks.lock().is_empty());
+    }
+}
