@@ -29,6 +29,9 @@ use crate::{
 /// Between two looks at the disk (`ImageGCPeriod`).
 const PERIOD: Duration = Duration::from_secs(300);
 
+/// Until it is looked again whether every source of pods has said what it wants.
+const SOURCES_AGAIN: Duration = Duration::from_secs(10);
+
 /// Names of images whose last use is remembered: far more than a node has.
 const NAMES_MAX: usize = 4096;
 
@@ -92,6 +95,15 @@ impl Collection {
         }
     }
 
+    /// A source may still want pods whose images nothing uses yet: nothing is begun before it has spoken.
+    pub(super) fn wait_for_sources(&mut self, now: Mono) {
+        if let State::Rest(until) = &mut self.state
+            && *until <= now
+        {
+            *until = now + SOURCES_AGAIN;
+        }
+    }
+
     /// Whether there is something to ask for, for which it counts what is wanted.
     pub(super) fn is_due(&self, now: Mono) -> bool {
         let is_due = match &self.state {
@@ -138,7 +150,7 @@ impl Collection {
                 self.state = State::Listing(*shortage);
                 (Purpose::ListImages, NodeAct::ListImages)
             }
-            State::Removing(round) if round.is_idle() => match round.next(wanted) {
+            State::Removing(round) if round.is_idle() => match round.next(wanted, now) {
                 Some(removal) => (Purpose::RemoveImage, NodeAct::RemoveImage(Box::new(removal))),
                 None => {
                     self.end_round(now);
@@ -196,7 +208,7 @@ impl Collection {
             image,
         });
         let removals = removals(&settings, unused.collect(), self.began, now);
-        self.state = State::Removing(Round::new(shortage, removals));
+        self.state = State::Removing(Round::new(shortage, removals, now.mono));
     }
 
     /// Takes what came of a removal.
@@ -208,14 +220,16 @@ impl Collection {
     }
 
     /// Remembers that images of these names are in use.
-    fn uses<'a>(&mut self, names: impl IntoIterator<Item = &'a String>, now: Mono) {
+    pub(super) fn uses<'a>(&mut self, names: impl IntoIterator<Item = &'a String>, now: Mono) {
         for name in names {
             self.used.insert(name.clone(), now);
         }
-        while self.used.len() > NAMES_MAX {
-            let oldest = self.used.iter().min_by_key(|(_, at)| **at).map(|(name, _)| name.clone());
-            let Some(oldest) = oldest else { return };
-            self.used.remove(&oldest);
+        if let Some(last) = self.used.len().checked_sub(NAMES_MAX + 1) {
+            let mut times: Vec<Mono> = self.used.values().copied().collect();
+            times.sort_unstable();
+            // What is in use now stays, however much that is.
+            let forgotten = times[last];
+            self.used.retain(|_, at| *at > forgotten || *at == now);
         }
     }
 

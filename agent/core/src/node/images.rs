@@ -13,6 +13,9 @@ use crate::{
 impl Node {
     /// Removes images that nothing needs, when that is due.
     pub(super) fn collect_images(&mut self, now: Now) {
+        if !self.sources.have_spoken() {
+            self.collection.wait_for_sources(now.mono);
+        }
         if self.collection.is_due(now.mono) {
             let wanted = self.wanted_images();
             while let Some(effect) = self.collection.poll_effect(&wanted, &mut self.ops, now.mono) {
@@ -31,12 +34,20 @@ impl Node {
         names.chain(self.pulls.images().filter_map(WantedImage::name)).collect()
     }
 
+    /// A pod that ends before the next look at the disk has used its image all the same.
+    fn uses_image(&mut self, wanted: &WantedImage, is_there: bool, now: Now) {
+        if is_there {
+            self.collection.uses(wanted.name().iter(), now.mono);
+        }
+    }
+
     pub(super) fn inspected(
         &mut self,
         wanted: &WantedImage,
         result: Result<Option<Arc<ImageInfo>>, Failure>,
         now: Now,
     ) {
+        self.uses_image(wanted, matches!(result, Ok(Some(_))), now);
         for asker in self.pulls.inspected(wanted) {
             if let Some(pod) = self.pods.get_mut(&asker.pod) {
                 pod.inspected(&asker.container, &wanted.image, &result, now.mono);
@@ -66,6 +77,7 @@ impl Node {
                 message: "the image is not there after its pull".into(),
             })
         });
+        self.uses_image(wanted, result.is_ok(), now);
         let pulled = self.pulls.pulled(wanted, now.mono);
         for one in &pulled {
             if let Some(pod) = self.pods.get_mut(&one.asker.pod) {

@@ -33,7 +33,7 @@ pub(in crate::effects) async fn measure(host: &Arc<Host>) -> Result<Outcome, Fai
         ))
     })?;
     let job =
-        Job { pod: "", what: "file systems", path: &dir, sort: Sort::Measured, within: MEASURED_WITHIN };
+        Job { pod: "", what: "disk of images", path: &dir, sort: Sort::Measured, within: MEASURED_WITHIN };
     let found = measured(&host.workers, job, vec![Tree::FileSystem(dir.clone())]).await.map_err(transient)?;
     let Some(Some(Measured { file_system: [capacity, _, available, ..], .. })) = found.into_iter().next()
     else {

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::names;
+use super::{PERIOD, names};
 use crate::{
     cluster::node::{self, Note},
     config::ImageCollection,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     image::collection::{Reason, Removal, Shortage},
     pod::go_duration,
     short::{EVENT_BYTES_MAX, short},
+    time::Mono,
 };
 
 /// What is removed of one list.
@@ -20,12 +21,14 @@ pub(super) struct Round {
     under_way: Option<Removal>,
     freed: u64,
     failures: Vec<(Reason, String)>,
+    /// When its list was made.
+    began: Mono,
 }
 
 impl Round {
     /// One that frees as much as there is too little of, and removes all that is too old.
-    pub(super) fn new(shortage: Option<Shortage>, removals: Vec<Removal>) -> Self {
-        Self { shortage, left: removals.into(), under_way: None, freed: 0, failures: Vec::new() }
+    pub(super) fn new(shortage: Option<Shortage>, removals: Vec<Removal>, now: Mono) -> Self {
+        Self { shortage, left: removals.into(), under_way: None, freed: 0, failures: Vec::new(), began: now }
     }
 
     /// Whether nothing is being removed.
@@ -38,8 +41,12 @@ impl Round {
         self.under_way.as_ref()
     }
 
-    /// The next removal, which is under way from now on. Images with a name that is `wanted` stay.
-    pub(super) fn next(&mut self, wanted: &BTreeSet<String>) -> Option<Removal> {
+    /// The next removal, which is under way from now on. Images with a name that is `wanted` stay. A list that is as old as the next look
+    /// would be tells too little of what there is.
+    pub(super) fn next(&mut self, wanted: &BTreeSet<String>, now: Mono) -> Option<Removal> {
+        if now.since(self.began) > PERIOD {
+            self.left.clear();
+        }
         let to_free = self.shortage.map_or(0, |shortage| shortage.bytes);
         while let Some(removal) = self.left.pop_front() {
             let is_due = match removal.reason {
@@ -60,7 +67,10 @@ impl Round {
         match result {
             Ok(true) => self.freed = self.freed.saturating_add(image.size_bytes),
             Ok(false) => {}
-            Err(failure) if failure.kind.is_told_elsewhere() => return Err(failure),
+            // Whoever does not answer is not asked for the next one.
+            Err(failure) if failure.kind.is_told_elsewhere() || failure.kind == FailureKind::Unknown => {
+                return Err(failure);
+            }
             Err(failure) => {
                 tracing::warn!(image = image.id, why = failure.message, "an unused image is not removed");
                 self.failures.push((reason, failure.message));

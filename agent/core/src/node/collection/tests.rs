@@ -134,10 +134,53 @@ fn what_pods_want_stays_also_when_they_come_while_others_go() {
     let mut round = Round::new(
         Some(Shortage { percent: 90, capacity: 1000, bytes: 100 }),
         ["a", "b"].map(|id| Removal { image: fixtures::stored(id, 1), reason: Reason::Space }).into(),
+        at(FIRST).mono,
     );
-    assert_eq!(round.next(&BTreeSet::new()).unwrap().image.id, "a");
+    let soon = at(FIRST + 1).mono;
+    assert_eq!(round.next(&BTreeSet::new(), soon).unwrap().image.id, "a");
     round.ended(Ok(true)).unwrap();
-    assert_eq!(round.next(&[name("b")].into()), None);
+    assert_eq!(round.next(&[name("b")].into(), soon), None);
+}
+
+#[test]
+fn a_list_counts_no_longer_than_until_the_next_look() {
+    for (seconds, expected) in [(300, true), (301, false)] {
+        let removal = Removal { image: fixtures::stored("a", 1), reason: Reason::Age };
+        let mut round = Round::new(None, vec![removal], at(FIRST).mono);
+        let next = round.next(&BTreeSet::new(), at(FIRST + seconds).mono);
+        assert_eq!(next.is_some(), expected, "{seconds}");
+        assert_eq!(round.next(&BTreeSet::new(), at(FIRST + seconds).mono), None);
+    }
+}
+
+#[test]
+fn who_does_not_answer_is_not_asked_for_the_next_one() {
+    let mut rig = Rig::new(settings());
+    rig.has(&[("a", 100), ("b", 100), ("c", 700)]);
+    rig.stuck.insert("a".to_owned(), FailureKind::Unknown);
+    assert_eq!(rig.at(FIRST), ["measure", "list", "remove a space"]);
+    rig.stuck.clear();
+    assert_eq!(rig.at(FIRST + 299), [""; 0]);
+    assert_eq!(rig.at(FIRST + 300)[..3], ["measure", "list", "remove a space"]);
+}
+
+#[test]
+fn nothing_is_begun_before_every_source_has_spoken() {
+    let mut rig = Rig::new(settings());
+    rig.has(&[("a", 900)]);
+    rig.collection.wait_for_sources(at(FIRST - 1).mono);
+    assert_eq!(rig.collection.poll_timeout(), Some(at(FIRST).mono), "there is time yet");
+    rig.collection.wait_for_sources(at(FIRST).mono);
+    assert_eq!(rig.at(FIRST), [""; 0]);
+    assert_eq!(rig.at(FIRST + 10)[0], "measure");
+}
+
+#[test]
+fn what_was_used_between_two_looks_goes_last() {
+    let mut rig = Rig::new(settings());
+    rig.has(&[("a", 100), ("b", 100), ("c", 700)]);
+    rig.collection.uses([&name("a")], at(FIRST - 60).mono);
+    assert_eq!(rig.at(FIRST)[2..], ["remove b space"]);
 }
 
 #[test]
@@ -206,7 +249,7 @@ fn too_little_freed_is_told_and_that_it_failed_again() {
 fn what_cannot_be_removed_is_told_and_others_go() {
     let mut rig = Rig::new(settings());
     rig.has(&[("a", 100), ("b", 100), ("c", 60), ("d", 700)]);
-    rig.stuck = [("a".to_owned(), FailureKind::Unknown), ("b".to_owned(), FailureKind::Transient)].into();
+    rig.stuck = [("a".to_owned(), FailureKind::Config), ("b".to_owned(), FailureKind::Transient)].into();
     rig.stuck.insert("d".to_owned(), FailureKind::Transient);
     rig.stuck.insert("c".to_owned(), FailureKind::Transient);
     rig.at(FIRST);
