@@ -10,7 +10,7 @@ use berth_core::{
 use super::{
     failure::{local, unknown},
     files::{
-        dirs, host_files, mount_source, sub_path, termination, volumes,
+        dirs, env_file, host_files, mount_source, sub_path, termination, volumes,
         work::{Answer, Refused, Work},
     },
     images::{image_volumes, rootfs},
@@ -89,6 +89,7 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::WriteFiles(files) => {
             files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
         }
+        Work::EnvFile { root, path } => return env_file::read(&root, &path).map(Answer::EnvFile),
         Work::TerminationMessage { file, log } => {
             let path = |text: &'_ Option<String>| text.as_deref().map(Path::new).map(Path::to_owned);
             return termination::message(path(&file).as_deref(), path(&log).as_deref())

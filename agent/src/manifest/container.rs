@@ -5,14 +5,14 @@ use std::time::Duration;
 use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
     spec::{
-        Container, ContainerKind, EnvFrom, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation,
-        ObjectKeyRef, ObjectKind, Port, Protocol, ResourceField, ResourceSelector, Source, Stdin, Stdio,
-        SubPath, TerminationMessage, TerminationMessagePolicy, Volume,
+        Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, Mount,
+        MountPropagation, ObjectKeyRef, ObjectKind, Port, Protocol, ResourceField, ResourceSelector, Source,
+        Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
     },
 };
 use k8s_openapi::api::core::v1::{
-    Container as ApiContainer, ContainerPort, EnvVar as ApiEnvVar, EnvVarSource, ResourceFieldSelector,
-    VolumeMount,
+    Container as ApiContainer, ContainerPort, EnvVar as ApiEnvVar, EnvVarSource, FileKeySelector,
+    ResourceFieldSelector, VolumeMount,
 };
 
 use super::{
@@ -72,7 +72,7 @@ pub(super) fn convert(
     let env = written.env.iter().flatten().enumerate();
     let of = around.of;
     let env =
-        env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, of)).collect();
+        env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, around)).collect();
     let (kind, restarts) = restarts::convert(notes, field, written, role);
     let ports = ports(notes, &at("ports"), written, around.host_network);
     Container {
@@ -179,30 +179,40 @@ fn tag(image: &str) -> Option<&str> {
     Some(name.split_once(':').map_or("latest", |(_, tag)| tag))
 }
 
-fn variable(notes: &mut Notes<'_>, field: &str, written: &ApiEnvVar, of: Source) -> Option<EnvVar> {
+fn variable(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &ApiEnvVar,
+    around: Surroundings<'_>,
+) -> Option<EnvVar> {
     if !is_env_name(&written.name) {
         notes.fault(&format!("{field}.name"), "must be printable ASCII without `=`");
     }
     let source = match (&written.value, &written.value_from) {
         (value, None) => Some(EnvSource::Value(value.clone().unwrap_or_default())),
-        (None, Some(from)) => value_from(notes, &format!("{field}.valueFrom"), from, of),
+        (None, Some(from)) => value_from(notes, &format!("{field}.valueFrom"), from, around),
         (Some(value), Some(from)) => {
             if !value.is_empty() {
                 notes.fault(field, "has both `value` and `valueFrom`");
             }
-            value_from(notes, &format!("{field}.valueFrom"), from, of)
+            value_from(notes, &format!("{field}.valueFrom"), from, around)
         }
     }?;
     Some(EnvVar { name: written.name.clone(), source })
 }
 
-fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource, of: Source) -> Option<EnvSource> {
+fn value_from(
+    notes: &mut Notes<'_>,
+    field: &str,
+    from: &EnvVarSource,
+    around: Surroundings<'_>,
+) -> Option<EnvSource> {
     let map = from.config_map_key_ref.as_ref();
     let map = map.map(|one| (ObjectKind::ConfigMap, &one.name, &one.key, one.optional));
     let secret = from.secret_key_ref.as_ref();
     let secret = secret.map(|one| (ObjectKind::Secret, &one.name, &one.key, one.optional));
     if let Some((kind, name, key, optional)) = map.or(secret) {
-        let is_one = names_object(notes, field, name, of);
+        let is_one = names_object(notes, field, name, around.of);
         let (name, key, optional) = (name.clone(), key.clone(), optional == Some(true));
         return is_one.then_some(EnvSource::Key(ObjectKeyRef { kind, name, key, optional }));
     }
@@ -223,14 +233,39 @@ fn value_from(notes: &mut Notes<'_>, field: &str, from: &EnvVarSource, of: Sourc
         (None, Some(selector), None) => {
             Some(EnvSource::Resource(resource_field(notes, &format!("{field}.resourceFieldRef"), selector)))
         }
-        (None, None, Some(_)) => {
-            notes.fault(&format!("{field}.fileKeyRef"), "is not supported by this version");
-            None
+        (None, None, Some(selector)) => {
+            Some(EnvSource::File(file_key(notes, &format!("{field}.fileKeyRef"), selector, around)))
         }
         _ => {
             notes.fault(field, "must have exactly one of `fieldRef`, `resourceFieldRef` and `fileKeyRef`");
             None
         }
+    }
+}
+
+/// Source: `validateFileKeySelector` and `validateEnvVarValueFrom` of `pkg/apis/core/validation/validation.go`.
+fn file_key(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &FileKeySelector,
+    around: Surroundings<'_>,
+) -> FileKeyRef {
+    let FileKeySelector { key, optional, path, volume_name } = written;
+    if !is_env_name(key) {
+        notes.fault(&format!("{field}.key"), "must be printable ASCII without `=`");
+    }
+    if path.is_empty() || path.contains('\0') || path.split('/').any(|part| part == "..") {
+        notes.fault(&format!("{field}.path"), format!("`{path}` is not a path without `..`"));
+    }
+    let volume = around.volumes.iter().find(|volume| volume.name.as_str() == volume_name);
+    if !volume.is_some_and(|volume| matches!(volume.source, VolumeSource::EmptyDir { .. })) {
+        notes.fault(&format!("{field}.volumeName"), format!("the pod has no emptyDir `{volume_name}`"));
+    }
+    FileKeyRef {
+        volume: VolumeName::new(volume_name),
+        path: path.clone(),
+        key: key.clone(),
+        optional: *optional == Some(true),
     }
 }
 

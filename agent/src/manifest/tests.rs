@@ -1,9 +1,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
-use berth_core::spec::{
-    ContainerKind, EnvSource, Hook, HostPathType, ImagePullPolicy, Medium, MountPropagation, NetworkMode,
-    PidMode, Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath, TerminationMessagePolicy,
-    VolumeSource,
+use berth_core::{
+    id::VolumeName,
+    spec::{
+        ContainerKind, EnvSource, FileKeyRef, Hook, HostPathType, ImagePullPolicy, Medium, MountPropagation,
+        NetworkMode, PidMode, Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath,
+        TerminationMessagePolicy, VolumeSource,
+    },
 };
 
 use super::*;
@@ -80,6 +83,28 @@ fn a_full_pod_becomes_the_cores() {
     let drain = Hook::Exec(["sleep", "1"].map(str::to_owned).to_vec());
     assert_eq!(main.lifecycle.pre_stop, Some(drain));
     assert_eq!(unsupported, [""; 0]);
+}
+
+#[test]
+fn a_file_of_variables_is_in_an_empty_dir_of_the_pod() {
+    let of = |volume: &str, path: &str, key: &str| {
+        let file = format!("{{volumeName: {volume}, path: {path}, key: {key}, optional: true}}");
+        let env = format!("env: [{{name: A, valueFrom: {{fileKeyRef: {file}}}}}]");
+        pod("volumes: [{name: data, emptyDir: {}}, {name: host, hostPath: {path: /}}]", &env)
+    };
+    let (volume, path, key) = (VolumeName::new("data"), "sub/env".to_owned(), "K".to_owned());
+    let expected = FileKeyRef { volume, path, key, optional: true };
+    assert_eq!(one(&of("data", "sub/env", "K")).pod.containers[0].env[0].source, EnvSource::File(expected));
+    for (text, field) in [
+        (of("host", "env", "K"), "volumeName: the pod has no emptyDir `host`"),
+        (of("none", "env", "K"), "volumeName: the pod has no emptyDir `none`"),
+        (of("data", "a/../env", "K"), "path: `a/../env` is not a path without `..`"),
+        (of("data", "''", "K"), "path: `` is not a path without `..`"),
+        (of("data", "env", "a=b"), "key: must be printable ASCII without `=`"),
+    ] {
+        let told = faults(&text);
+        assert!(told.contains(&format!("env[0].valueFrom.fileKeyRef.{field}")), "{told}");
+    }
 }
 
 #[test]

@@ -24,7 +24,42 @@ pub(crate) fn tests() -> Vec<Test> {
         test("volumes::volumes_of_an_image", image_volumes),
         test("volumes::cve_2022_23648_an_image_volume_cannot_leave_the_image", image_volume_escape),
         test("volumes::termination_message_file_and_log", termination_message),
+        test("volumes::a_file_of_an_init_container_gives_variables", env_file),
     ]
+}
+
+/// The file is there before the container that it is for, and not before the one that writes it.
+fn env_file() -> Result<()> {
+    let node = Node::start()?;
+    let key = |key: &str, optional: bool| json!({ "fileKeyRef": { "volumeName": "data", "path": "sub/env", "key": key, "optional": optional } });
+    let env = json!([
+        { "name": "A", "valueFrom": key("ONE", false) },
+        { "name": "B", "value": "$(A)!" },
+        { "name": "C", "valueFrom": key("NONE", true) },
+    ]);
+    let mounts = json!([{ "name": "data", "mountPath": "/data" }]);
+    let writes =
+        "mkdir /data/sub; printf \"# of the init container\\nONE='first\\nsecond' # why\\n\" > /data/sub/env";
+    let spec = |env: Value| {
+        json!({
+            "volumes": [{ "name": "data", "emptyDir": {} }],
+            "initContainers": [shell("first", writes, json!({ "volumeMounts": mounts }))],
+            "containers": [shell("main", "exec sleep infinity", json!({ "env": env }))],
+        })
+    };
+    node.apply("web", &pod("web", spec(env)))?;
+    let web = node.ready("web")?;
+    same("shown", inside(&web, "echo \"$A|$B|${C-none}\"")?, "first\nsecond|first\nsecond!|none".to_owned())?;
+    let missing = json!([{ "name": "A", "valueFrom": key("TWO", false) }]);
+    node.apply("bad", &pod("bad", spec(missing)))?;
+    let bad = node.wait("bad", "to tell what is missing", POD_LIMIT, |pod| {
+        pod.waits_for("main") == "CreateContainerConfigError"
+    })?;
+    let why = bad.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default().to_owned();
+    ensure!(why.starts_with("environment variable key \"TWO\" not found in file \"/"), "{why}");
+    ensure!(why.ends_with("/data/sub/env\""), "{why}");
+    node.clear()?;
+    node.end()
 }
 
 fn with_volume(name: &str, source: Value, mount: Value, more: Value) -> String {

@@ -4,6 +4,7 @@ pub mod conf_template;
 pub mod content;
 pub mod downward;
 pub mod env;
+pub mod env_file;
 pub mod hostname;
 pub mod hosts;
 pub mod iptables;

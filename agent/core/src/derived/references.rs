@@ -43,7 +43,7 @@ impl<'a> OfObject<'a> {
 pub fn of_environment(container: &Container) -> impl Iterator<Item = OfObject<'_>> {
     let keys = container.env.iter().enumerate().filter_map(|(index, variable)| match &variable.source {
         EnvSource::Key(wanted) => Some(OfObject::Key(index, variable, wanted)),
-        EnvSource::Value(_) | EnvSource::Field(_) | EnvSource::Resource(_) => None,
+        EnvSource::Value(_) | EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::File(_) => None,
     });
     container.env_from.iter().map(OfObject::All).chain(keys)
 }

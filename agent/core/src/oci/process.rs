@@ -57,7 +57,7 @@ pub(super) fn environment(
             })?,
             EnvSource::Field(path) => budget.count(downward::field(path, pod, node, inputs.pod_ips())?)?,
             EnvSource::Resource(selector) => downward::resource(selector, pod, container, node)?,
-            EnvSource::Key(_) => match values.keys.get(&index) {
+            EnvSource::Key(_) | EnvSource::File(_) => match values.keys.get(&index) {
                 Some(value) => value.clone(),
                 None => continue,
             },

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, fmt};
 
-/// What objects and services give a container's environment.
+/// What objects, files and services give a container's environment.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ObjectValues {
     /// Variables of `envFrom`, in order, their prefix before them.
     pub from: Vec<(String, String)>,
-    /// Values of those variables of `env` that are keys of objects, by their place in it. One that is missing is not set.
+    /// Values of those variables of `env` that are keys of objects or of files, by their place in it. One that is missing is not set.
     pub keys: BTreeMap<usize, String>,
     /// Variables of services.
     pub services: BTreeMap<String, String>,

@@ -121,6 +121,21 @@ pub enum EnvSource {
     Resource(ResourceSelector),
     /// `configMapKeyRef` or `secretKeyRef`.
     Key(ObjectKeyRef),
+    /// `fileKeyRef`.
+    File(FileKeyRef),
+}
+
+/// One name of a file in a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileKeyRef {
+    /// Which volume.
+    pub volume: VolumeName,
+    /// Where the file is in it: relative, without `..`.
+    pub path: String,
+    /// The name.
+    pub key: String,
+    /// Whether the file may be without it: then there is no such variable.
+    pub optional: bool,
 }
 
 /// One key of an object.

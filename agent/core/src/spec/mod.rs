@@ -12,9 +12,9 @@ mod security;
 mod volume;
 
 pub use container::{
-    Container, ContainerKind, EnvFrom, EnvSource, EnvVar, ImagePullPolicy, Mount, MountPropagation,
-    ObjectKeyRef, OwnRestarts, Port, Protocol, RestartAction, RestartRule, Stdin, Stdio, SubPath,
-    TerminationMessage, TerminationMessagePolicy,
+    Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, Mount,
+    MountPropagation, ObjectKeyRef, OwnRestarts, Port, Protocol, RestartAction, RestartRule, Stdin, Stdio,
+    SubPath, TerminationMessage, TerminationMessagePolicy,
 };
 pub use lifecycle::{Hook, HookMoment, Lifecycle};
 pub use object::{ObjectKey, ObjectKind};

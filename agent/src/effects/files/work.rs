@@ -92,6 +92,8 @@ pub(in crate::effects) enum Work {
     WriteFiles(Vec<FileText>),
     /// Reads the termination message of a container. Answer: `TerminationMessage`.
     TerminationMessage { file: Option<String>, log: Option<String> },
+    /// Reads a file of variables in a volume. Answer: `EnvFile`.
+    EnvFile { root: String, path: String },
     /// Waits until the file systems of directories take changes. Changes nothing.
     Changeable(Vec<PathBuf>),
     /// Reads manifests. Answer: `Manifests`.
@@ -113,6 +115,8 @@ pub(in crate::effects) enum Answer {
     Accounts { passwd: String, group: String },
     /// A termination message.
     TerminationMessage(String),
+    /// A file of variables.
+    EnvFile(String),
     /// What is at a path of manifests.
     Manifests(Found),
     /// Which of what was asked for is missing, by its place in the request.

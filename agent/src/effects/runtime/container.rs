@@ -33,7 +33,10 @@ use crate::{
     causes::with_causes,
     effects::{
         failure::{failed, local, sandbox_gone},
-        files::work::{Called, FILES, Work},
+        files::{
+            env_file,
+            work::{Called, FILES, Work},
+        },
         host::Host,
         kinds::{Lane, RUNTIME},
     },
@@ -122,7 +125,8 @@ async fn with_values(host: &Host, request: &Arc<StartRequest>) -> Result<Arc<Sta
         return Ok(Arc::clone(request));
     }
     let values = objects::environment(&host.objects, &request.pod, &request.container).await;
-    let values = values.map_err(|error| failed(FailureKind::Config, &error))?;
+    let mut values = values.map_err(|error| failed(FailureKind::Config, &error))?;
+    env_file::add(host, request, &mut values).await?;
     let planned = request.with_values(&values);
     planned.map(Arc::new).map_err(|error| failed(prepare::kind_of(&error), &error))
 }

@@ -80,7 +80,10 @@ fn every_field_of_pods_is_acted_on_or_named() {
         others::<SecurityContext>("containers[].securityContext.", security),
         others::<PodSecurityContext>("spec.securityContext.", pod_security),
         others::<VolumeMount>("volumeMounts[].", mount),
-        others::<EnvVarSource>("env[].valueFrom.", "configMapKeyRef fieldRef resourceFieldRef secretKeyRef"),
+        others::<EnvVarSource>(
+            "env[].valueFrom.",
+            "configMapKeyRef fieldRef fileKeyRef resourceFieldRef secretKeyRef",
+        ),
     ]
     .into_iter()
     .flatten()
@@ -190,11 +193,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
             "containers[].volumeDevices",
             "/spec/containers/0/volumeDevices",
             json!([{ "name": "a", "devicePath": "/d" }]),
-        ),
-        (
-            "env[].valueFrom.fileKeyRef",
-            "/spec/containers/0/env",
-            json!([{ "name": "A", "valueFrom": { "fileKeyRef": { "volumeName": "v", "path": "p", "key": "k" } } }]),
         ),
     ] {
         let (parent, name) = place.rsplit_once('/').unwrap();

@@ -26,7 +26,7 @@ use crate::{
         text::about,
     },
     record::{Hooked, Probed, RunImage},
-    spec::{Container, Pod},
+    spec::{Container, EnvSource, FileKeyRef, Pod},
     status::{NetworkStatus, RunUser, Severity},
     time::{Mono, Now},
 };
@@ -78,6 +78,18 @@ pub struct Unplanned {
 }
 
 impl StartRequest {
+    /// Variables that files in volumes give: each with its place in `env`, and where its volume is on the node.
+    pub fn files_of_environment(&self) -> impl Iterator<Item = (usize, &FileKeyRef, Option<&str>)> {
+        let volumes = self.unplanned.as_ref().map(|unplanned| &unplanned.volumes);
+        self.container.env.iter().enumerate().filter_map(move |(index, variable)| match &variable.source {
+            EnvSource::File(file) => {
+                let volume = volumes.and_then(|volumes| volumes.get(&file.volume));
+                Some((index, file, volume.map(String::as_str)))
+            }
+            EnvSource::Value(_) | EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::Key(_) => None,
+        })
+    }
+
     /// The same with a plan that has what objects and services give. Not for anybody to see: it may be secret.
     ///
     /// # Errors
