@@ -17,7 +17,10 @@ use berth_core::{
         probe::{ExecProbe, HttpProbe},
     },
 };
-use berth_proto::client::CallError;
+use berth_proto::{
+    client::CallError,
+    ttrpc::{Code, Status},
+};
 use tokio::task::AbortHandle;
 
 use super::{
@@ -62,7 +65,7 @@ pub(super) async fn run(host: &Arc<Host>, pod: &PodUid, request: &HookRequest) -
             let exec = ExecProbe { sandbox: sandbox.clone(), command: command.clone() };
             command_ended(host, request, &exec).await?
         }
-        HookCall::Http(get) => asked(pod, get).await,
+        HookCall::Http(get) => asked(pod, get).await?,
     };
     Ok(Outcome::Hooked(answer))
 }
@@ -85,6 +88,10 @@ async fn command_ended(
             let error = format!("command '{command}' exited with {code}: {error}");
             Ok(HookAnswer::Failed { error, output: exec::output(&answer) })
         }
+        // Nobody ran it: there is no room for it now, or containerd, which an older shim needs for it, is away.
+        Err(error @ CallError::Status(Status { code: Code::Unavailable | Code::ResourceExhausted, .. })) => {
+            Err(Failure { kind: FailureKind::Unknown, message: with_causes(&error) })
+        }
         Err(error @ CallError::Status(_)) => {
             Ok(failed(format!("failed to exec in container: {}", with_causes(&error))))
         }
@@ -93,20 +100,24 @@ async fn command_ended(
 }
 
 /// Whatever a server answers is success. One that speaks HTTP where HTTPS is asked for is asked by that, without what may be secret.
-async fn asked(pod: &PodUid, get: &HttpProbe) -> HookAnswer {
+async fn asked(pod: &PodUid, get: &HttpProbe) -> Result<HookAnswer, Failure> {
     let done = |answer: Result<(), http::Unasked>| match answer {
-        Ok(()) => HookAnswer::Done,
-        Err(error) => HookAnswer::Failed { error: error.to_string(), output: String::new() },
+        Ok(()) => Ok(HookAnswer::Done),
+        // It says nothing of the container.
+        Err(error) if error.is_of_the_node() => {
+            Err(Failure { kind: FailureKind::Transient, message: error.to_string() })
+        }
+        Err(error) => Ok(HookAnswer::Failed { error: error.to_string(), output: String::new() }),
     };
-    let answer = http::call(pod, get, http::LIFECYCLE).await;
+    let answer = http::call(pod, get).await;
     if !matches!(answer, Err(http::Unasked::WithoutTls { .. })) {
         return done(answer);
     }
     let is_public = |(name, _): &&(String, String)| !name.eq_ignore_ascii_case("authorization");
     let headers = get.headers.iter().filter(is_public).cloned().collect();
     let plain = HttpProbe { tls: false, headers, ..get.clone() };
-    match http::call(pod, &plain, http::LIFECYCLE).await {
-        Ok(()) => HookAnswer::WithoutTls(http::server(&plain)),
+    match http::call(pod, &plain).await {
+        Ok(()) => Ok(HookAnswer::WithoutTls(http::server(&plain))),
         Err(_) => done(answer),
     }
 }
@@ -147,7 +158,7 @@ mod tests {
     async fn whatever_a_server_answers_is_success() {
         for answer in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"] {
             let (port, mut heard) = server(answer).await;
-            assert_eq!(asked(&PodUid::new("u"), &get(false, port)).await, HookAnswer::Done);
+            assert_eq!(asked(&PodUid::new("u"), &get(false, port)).await, Ok(HookAnswer::Done));
             let request = String::from_utf8(heard.recv().await.unwrap()).unwrap();
             assert!(request.starts_with("GET /hook HTTP/1.1\r\n"), "{request}");
             for header in ["User-Agent: kube-lifecycle/1.36", "Authorization: secret", "Accept: */*"] {
@@ -160,7 +171,7 @@ mod tests {
     async fn a_server_without_https_is_asked_by_http_without_what_may_be_secret() {
         let (port, mut heard) = server("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
         let answer = asked(&PodUid::new("u"), &get(true, port)).await;
-        assert_eq!(answer, HookAnswer::WithoutTls(format!("127.0.0.1:{port}")));
+        assert_eq!(answer, Ok(HookAnswer::WithoutTls(format!("127.0.0.1:{port}"))));
         // A handshake begins with its kind and version.
         assert_eq!(heard.recv().await.unwrap()[..2], [22, 3]);
         let request = String::from_utf8(heard.recv().await.unwrap()).unwrap();
@@ -171,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn a_hook_fails_where_nobody_answers() {
         let (port, _heard) = server("no").await;
-        let HookAnswer::Failed { error, .. } = asked(&PodUid::new("u"), &get(true, port)).await else {
+        let Ok(HookAnswer::Failed { error, .. }) = asked(&PodUid::new("u"), &get(true, port)).await else {
             panic!("it is run")
         };
         assert!(error.starts_with(&format!("Get \"https://127.0.0.1:{port}/hook\": tls: ")), "{error}");
@@ -181,8 +192,21 @@ mod tests {
         let refused = format!(
             "Get \"http://127.0.0.1:{port}/hook\": dial tcp 127.0.0.1:{port}: connect: connection refused"
         );
-        let failed = HookAnswer::Failed { error: refused, output: String::new() };
+        let failed = Ok(HookAnswer::Failed { error: refused, output: String::new() });
         assert_eq!(asked(&PodUid::new("u"), &get(false, port)).await, failed);
+    }
+
+    /// A server that announces more than is read, and sends nothing of it.
+    #[tokio::test]
+    async fn a_long_answer_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10241\r\n\r\n").await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(asked(&PodUid::new("u"), &get(false, port)).await, Ok(HookAnswer::Done));
     }
 
     #[tokio::test]

@@ -85,7 +85,9 @@ fn hook(
     match (&written.exec, &written.http_get, &written.tcp_socket, &written.sleep) {
         (Some(exec), None, None, None) => Some(Hook::Exec(probe::command(notes, &at("exec.command"), exec))),
         (None, Some(get), None, None) => probe::http_get(notes, &at("httpGet"), get, ports).map(Hook::Http),
-        (None, None, Some(_), None) => Some(Hook::Tcp),
+        (None, None, Some(tcp), None) => {
+            probe::port(notes, &at("tcpSocket.port"), &tcp.port, ports).map(|_port| Hook::Tcp)
+        }
         (None, None, None, Some(sleep)) => {
             let most = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
             let seconds = notes.number(&at("sleep.seconds"), Some(sleep.seconds), 0, most)?;
@@ -168,6 +170,7 @@ mod tests {
             ("{preStop: {exec: {}}}", "preStop.exec.command"),
             ("{preStop: {exec: {command: [a]}, sleep: {seconds: 1}}}", "preStop"),
             ("{preStop: {httpGet: {port: 0}}}", "preStop.httpGet.port"),
+            ("{preStop: {tcpSocket: {port: 0}}}", "preStop.tcpSocket.port"),
             ("{preStop: {sleep: {seconds: 21}}}", "preStop.sleep.seconds"),
             ("{postStart: {sleep: {seconds: -1}}}", "postStart.sleep.seconds"),
             ("{stopSignal: TERM}", "stopSignal"),

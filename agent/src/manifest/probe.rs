@@ -132,7 +132,12 @@ pub(super) fn http_get(
 }
 
 /// Source: `ResolveContainerPort` of `pkg/probe/util.go`: a name that no port has may be a number.
-fn port(notes: &mut Notes<'_>, field: &str, written: &IntOrString, ports: &[Port]) -> Option<ProbePort> {
+pub(super) fn port(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &IntOrString,
+    ports: &[Port],
+) -> Option<ProbePort> {
     let name = match written {
         IntOrString::Int(number) => {
             return notes.number(field, Some((*number).into()), 1, 65535).map(ProbePort::Number);

@@ -144,7 +144,8 @@ fn quoted(map: &BTreeMap<String, String>) -> String {
 }
 
 /// As Go's `strconv.Quote`.
-fn go_quote(value: &str) -> String {
+#[must_use]
+pub fn go_quote(value: &str) -> String {
     let mut text = String::with_capacity(value.len() + 2);
     text.push('"');
     for character in value.chars() {

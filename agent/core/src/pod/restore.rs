@@ -25,7 +25,7 @@ use crate::{
     id::{ContainerId, ContainerName, PodUid},
     observation::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
-    record::{ContainerRecord, EndedBy, ExitRecord, Hooked, PodRecord, Probed, TerminalRecord},
+    record::{ContainerRecord, EndedBy, ExitRecord, Hooked, PodRecord, PostStart, Probed, TerminalRecord},
     spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
@@ -344,7 +344,9 @@ fn take_last_runs(record: &mut PodRecord, spec: &Pod, observation: &Observation,
         let runs = runs.filter(|seen| seen.pod == spec.uid && seen.name == container.name);
         if let Some(last) = runs.max_by_key(|seen| seen.attempt) {
             let begun = ContainerRecord::begun(last.id.clone(), last.attempt, now.mono);
-            let run = ContainerRecord { started_in: Some(record.sandbox), ..begun };
+            // Whether its postStart hook was over is not known: what runs is taken for begun, as by a kubelet.
+            let hooked = Hooked { post_start: PostStart::Over, ..Hooked::default() };
+            let run = ContainerRecord { started_in: Some(record.sandbox), hooked, ..begun };
             record.containers.insert(container.name.clone(), run);
         }
     }

@@ -9,7 +9,10 @@ use berth_core::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
-use hyper::{body::Incoming, client::conn::http1};
+use hyper::{
+    body::{Body as _, Incoming},
+    client::conn::http1,
+};
 use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
 use tokio::{
@@ -46,10 +49,20 @@ const LATE_BODY: &str =
     "context deadline exceeded (Client.Timeout or context cancellation while reading body)";
 
 /// How the kubelet names itself to hooks.
-pub(in crate::effects) const LIFECYCLE: &str = "kube-lifecycle/1.36";
+const LIFECYCLE: &str = "kube-lifecycle/1.36";
 
 /// How long a hook may take, which ends with its container: only against a bug.
 const HOOK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How it is asked.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    /// Who asks.
+    agent: &'static str,
+    deadline: Instant,
+    /// Whether somebody is shown what is answered.
+    is_shown: bool,
+}
 
 /// Why there is no answer.
 enum Failed {
@@ -80,6 +93,16 @@ pub(in crate::effects) enum Unasked {
     Dial { url: String, error: DialError },
 }
 
+impl Unasked {
+    /// Whether nobody was asked, for lack of room on the node.
+    pub(in crate::effects) fn is_of_the_node(&self) -> bool {
+        match self {
+            Self::Dial { error: DialError::Busy { .. }, .. } => true,
+            Self::Dial { .. } | Self::Answer { .. } | Self::WithoutTls { .. } | Self::Body(_) => false,
+        }
+    }
+}
+
 impl Failed {
     fn of(self, url: &ProbeUrl) -> Unasked {
         let url = url.to_string();
@@ -101,7 +124,8 @@ struct Answer {
 
 /// Asks, and judges the answer.
 pub(super) async fn ask(pod: &PodUid, probe: &HttpProbe, within: Duration) -> ProbeAnswer {
-    match follow(pod, probe, USER_AGENT, Instant::now() + within).await {
+    let terms = Terms { agent: USER_AGENT, deadline: Instant::now() + within, is_shown: true };
+    match follow(pod, probe, terms).await {
         Ok(answer) => judged(&answer),
         Err(Unasked::Body(message)) => ProbeAnswer::Errored { state: "failure", message },
         Err(Unasked::Dial { url, error }) => error.told(|why| format!("Get \"{url}\": {why}")),
@@ -112,12 +136,9 @@ pub(super) async fn ask(pod: &PodUid, probe: &HttpProbe, within: Duration) -> Pr
 }
 
 /// Asks for a hook: whatever is answered is an answer.
-pub(in crate::effects) async fn call(
-    pod: &PodUid,
-    get: &HttpProbe,
-    agent: &'static str,
-) -> Result<(), Unasked> {
-    match follow(pod, get, agent, Instant::now() + HOOK).await {
+pub(in crate::effects) async fn call(pod: &PodUid, get: &HttpProbe) -> Result<(), Unasked> {
+    let terms = Terms { agent: LIFECYCLE, deadline: Instant::now() + HOOK, is_shown: false };
+    match follow(pod, get, terms).await {
         Ok(_) | Err(Unasked::Body(_)) => Ok(()),
         Err(failed) => Err(failed),
     }
@@ -129,20 +150,15 @@ pub(in crate::effects) fn server(get: &HttpProbe) -> String {
 }
 
 /// Asks, and follows redirects to the same host.
-async fn follow(
-    pod: &PodUid,
-    probe: &HttpProbe,
-    agent: &'static str,
-    deadline: Instant,
-) -> Result<Answer, Unasked> {
+async fn follow(pod: &PodUid, probe: &HttpProbe, terms: Terms) -> Result<Answer, Unasked> {
     let mut url = ProbeUrl::new(probe.tls, &probe.host, probe.port, &probe.path);
     let (headers, written_host) =
-        headers(&probe.headers, agent).map_err(|why| Failed::Answer(why).of(&url))?;
+        headers(&probe.headers, terms.agent).map_err(|why| Failed::Answer(why).of(&url))?;
     let mut host = written_host;
     let failed = |url: &str, why: String| Unasked::Answer { url: url.to_owned(), why };
     let too_many = || format!("stopped after {REDIRECTS_MAX} redirects");
     for redirects in 0..=REDIRECTS_MAX {
-        let answer = get(pod, &url, &headers, host.as_ref(), deadline).await;
+        let answer = get(pod, &url, &headers, host.as_ref(), terms).await;
         let answer = answer.map_err(|why| why.of(&url))?;
         let Some(location) = answer.location.as_ref().filter(|_| is_redirect(answer.status)) else {
             return Ok(answer);
@@ -220,10 +236,10 @@ async fn get(
     url: &ProbeUrl,
     headers: &HeaderMap,
     host: Option<&HeaderValue>,
-    deadline: Instant,
+    terms: Terms,
 ) -> Result<Answer, Failed> {
     let late = |_elapsed| Failed::Answer(LATE.to_owned());
-    let stream = timeout_at(deadline, socket::connect(pod, &url.host, url.port)).await.map_err(late)?;
+    let stream = timeout_at(terms.deadline, socket::connect(pod, &url.host, url.port)).await.map_err(late)?;
     let stream = stream.map_err(Failed::Dial)?;
     let own = HeaderValue::try_from(url.authority());
     let own = own.map_err(|_invalid| Failed::Answer("http: invalid Host header".to_owned()))?;
@@ -233,10 +249,10 @@ async fn get(
     request.headers_mut().insert(header::HOST, host.cloned().unwrap_or(own));
     request.headers_mut().extend(headers.clone());
     if url.tls {
-        let secured = timeout_at(deadline, secure(stream, &url.host)).await.map_err(late)??;
-        exchange(secured, request, deadline).await
+        let secured = timeout_at(terms.deadline, secure(stream, &url.host)).await.map_err(late)??;
+        exchange(secured, request, terms).await
     } else {
-        exchange(stream, request, deadline).await
+        exchange(stream, request, terms).await
     }
 }
 
@@ -256,7 +272,7 @@ async fn secure(
 async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     request: Request<Empty<Bytes>>,
-    deadline: Instant,
+    terms: Terms,
 ) -> Result<Answer, Failed> {
     let broken = |error: &hyper::Error| Failed::Answer(transport_error(error));
     let (mut sender, connection) = http1::Builder::new()
@@ -276,7 +292,7 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
             None => std::task::Poll::Pending,
         }));
         let mut is_driven = true;
-        let mut asked = pin!(answer(&mut sender, request, deadline));
+        let mut asked = pin!(answer(&mut sender, request, terms));
         loop {
             tokio::select! {
                 biased;
@@ -308,22 +324,28 @@ async fn goodbye<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
 async fn answer(
     sender: &mut http1::SendRequest<Empty<Bytes>>,
     request: Request<Empty<Bytes>>,
-    deadline: Instant,
+    terms: Terms,
 ) -> Result<Answer, Failed> {
-    let response = timeout_at(deadline, sender.send_request(request)).await;
+    let response = timeout_at(terms.deadline, sender.send_request(request)).await;
     let response = response.map_err(|_elapsed| Failed::Answer(LATE.to_owned()))?;
     let response = response.map_err(|error| Failed::Answer(transport_error(&error)))?;
     let status = response.status();
     let location = response.headers().get(header::LOCATION);
     let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
     let location = location.filter(|location| !location.is_empty());
-    let body = timeout_at(deadline, body(response)).await;
+    let body = timeout_at(terms.deadline, body(response, terms.is_shown)).await;
     let body = body.map_err(|_elapsed| Failed::Body(LATE_BODY.to_owned()))??;
     Ok(Answer { status, location, body })
 }
 
-async fn body(mut response: Response<Incoming>) -> Result<Vec<u8>, Failed> {
+/// As much of it as is shown. For a hook nothing is shown: one that is announced to be longer is not waited for (`discardHTTPRespBody`).
+async fn body(mut response: Response<Incoming>, is_shown: bool) -> Result<Vec<u8>, Failed> {
     let mut body = Vec::new();
+    let announced = response.body().size_hint().exact();
+    let most = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
+    if !is_shown && announced.is_some_and(|bytes| bytes > most) {
+        return Ok(body);
+    }
     while let Some(frame) = response.body_mut().frame().await {
         let frame = frame.map_err(|error| Failed::Body(body_error(&error)))?;
         if let Ok(bytes) = frame.into_data() {

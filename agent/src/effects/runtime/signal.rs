@@ -60,6 +60,12 @@ fn number(name: &str) -> u32 {
     };
     let numbered = || name.parse().ok();
     let named = || {
+        let name = match name {
+            "CLD" => "CHLD",
+            "IOT" => "ABRT",
+            "POLL" => "IO",
+            name => name,
+        };
         let signal: nix::sys::signal::Signal = format!("SIG{name}").parse().ok()?;
         u32::try_from(signal as i32).ok()
     };
@@ -82,6 +88,9 @@ mod tests {
             ("SIGQUIT", 3),
             ("QUIT", 3),
             ("9", 9),
+            ("SIGCLD", 17),
+            ("SIGIOT", 6),
+            ("SIGPOLL", 29),
             ("SIGRTMIN", 34),
             ("SIGRTMIN+3", 37),
             ("RTMAX-14", 50),

@@ -178,7 +178,9 @@ impl<'a> Planner<'a> {
         let (Some(hook), Some(stopping)) = (&container.lifecycle.pre_stop, record.stopping) else {
             return Turn::Now;
         };
-        let has_time = self.life.record.termination.is_some() || !self.life.spec.grace.is_zero();
+        // A probe may give more time than its pod has.
+        let is_long = stopping.deadline.since(stopping.began) > STOP_MIN;
+        let has_time = self.life.record.termination.is_some() || !self.life.spec.grace.is_zero() || is_long;
         if record.hooked.pre_stop || !has_time {
             return Turn::Now;
         }

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use crate::{
+    derived::downward::go_quote,
     effect::{Act, Effect},
     event::Outcome,
     failure::{Failure, FailureKind},
@@ -265,7 +266,7 @@ impl PodMachine {
         );
         let text = match hook {
             Hook::Exec(command) => {
-                format!("Exec lifecycle hook ([{}]) {of}, message: {output:?}", command.join(" "))
+                format!("Exec lifecycle hook ([{}]) {of}, message: {}", command.join(" "), go_quote(output))
             }
             Hook::Http(get) => format!("HTTP lifecycle hook ({}) {of}", get.path),
             Hook::Tcp | Hook::Sleep(_) => format!("Cannot run handler: {error}"),

@@ -463,7 +463,7 @@ fn expanded(container: &Container, command: &[String]) -> Result<Vec<String>, To
         .iter()
         .map(|var| match &var.source {
             EnvSource::Value(text) => (var.name.clone(), text.clone()),
-            EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::Key(_) => {
+            EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::Key(_) | EnvSource::File(_) => {
                 (var.name.clone(), String::new())
             }
         })

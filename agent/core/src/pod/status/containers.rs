@@ -122,11 +122,9 @@ fn states<'a>(
         Run::Running(running) if is_shown_running(life, container) => {
             (ContainerState::Running { started_at: running.started_at }, last)
         }
-        Run::Running(running) => match being_made(life, container, record) {
-            (ContainerState::Waiting { reason, message }, last) if message.is_empty() => {
-                (ContainerState::Waiting { reason, message: waits_for_hook(&running.hook) }, last)
-            }
-            made => made,
+        Run::Running(running) => match waits_for_hook(&running.hook) {
+            Some(message) => (waiting_for(life, message), last),
+            None => being_made(life, container, record),
         },
         Run::Starting(_) => being_made(life, container, record),
         Run::Preparing(preparing) => match held_up(life, container, preparing) {
@@ -178,11 +176,11 @@ fn being_made<'a>(
 }
 
 /// What the kubelet does not tell: a postStart hook may hang.
-fn waits_for_hook(hook: &Hooking) -> String {
+fn waits_for_hook(hook: &Hooking) -> Option<&'static str> {
     match hook {
-        Hooking::Asked { shown_at: None, .. } => "its postStart hook has not ended".to_owned(),
-        Hooking::Again { .. } => "its postStart hook could not be run yet".to_owned(),
-        Hooking::Asked { .. } | Hooking::No => String::new(),
+        Hooking::Asked { shown_at: None, .. } => Some("its postStart hook has not ended"),
+        Hooking::Again { .. } => Some("its postStart hook could not be run yet"),
+        Hooking::Asked { .. } | Hooking::No => None,
     }
 }
 
@@ -209,8 +207,12 @@ fn starts_again(life: &Life, container: &Container, exit: &ExitRecord) -> bool {
 }
 
 fn default_waiting(life: &Life) -> ContainerState {
+    waiting_for(life, "")
+}
+
+fn waiting_for(life: &Life, message: &str) -> ContainerState {
     let reason = if life.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
-    ContainerState::Waiting { reason: reason.into(), message: String::new() }
+    ContainerState::Waiting { reason: reason.into(), message: message.into() }
 }
 
 /// What holds a run up is shown when it is its turn: the image of a main container may be missing long before.
