@@ -3,15 +3,12 @@
 //! A hook has no time of its own: it ends by itself, or is given up when its container has ended. What it does is done in its effect's
 //! task, so that nothing of it goes on then.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::Arc;
 
 use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
-    id::{OpId, PodUid},
+    id::PodUid,
     pod::port::{
         hook::{HookAnswer, HookCall, HookRequest},
         probe::{ExecProbe, HttpProbe},
@@ -21,42 +18,12 @@ use berth_proto::{
     client::CallError,
     ttrpc::{Code, Status},
 };
-use tokio::task::AbortHandle;
 
 use super::{
     host::Host,
     probe::{exec, http},
 };
 use crate::causes::with_causes;
-
-/// Tasks of hooks that are under way. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct HooksUnderWay(Arc<Mutex<BTreeMap<OpId, AbortHandle>>>);
-
-impl HooksUnderWay {
-    /// Begins one.
-    pub(super) fn begin(&self, op: OpId, task: impl Future<Output = ()> + Send + 'static) {
-        let mut all = self.lock();
-        let hooks = self.clone();
-        let task = tokio::spawn(async move {
-            task.await;
-            hooks.lock().remove(&op);
-        });
-        all.insert(op, task.abort_handle());
-    }
-
-    /// Gives one up, if it is there: it tells nothing any more.
-    pub fn give_up(&self, op: OpId) {
-        if let Some(task) = self.lock().remove(&op) {
-            task.abort();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<OpId, AbortHandle>> {
-        // Nothing that can panic is done under it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Runs one.
 pub(super) async fn run(host: &Arc<Host>, pod: &PodUid, request: &HookRequest) -> Result<Outcome, Failure> {
@@ -127,7 +94,7 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
-        sync::{mpsc, oneshot},
+        sync::mpsc,
     };
 
     use super::*;
@@ -207,23 +174,5 @@ mod tests {
             std::future::pending::<()>().await;
         });
         assert_eq!(asked(&PodUid::new("u"), &get(false, port)).await, Ok(HookAnswer::Done));
-    }
-
-    #[tokio::test]
-    async fn what_is_given_up_ends_and_what_has_ended_is_forgotten() {
-        let hooks = HooksUnderWay::default();
-        let (held, given_up) = oneshot::channel::<()>();
-        hooks.begin(OpId(1), async move {
-            let _held = held;
-            std::future::pending::<()>().await;
-        });
-        let (done, ended) = oneshot::channel();
-        hooks.begin(OpId(2), async move { done.send(()).unwrap() });
-        ended.await.unwrap();
-        hooks.give_up(OpId(1));
-        given_up.await.unwrap_err();
-        tokio::task::yield_now().await;
-        hooks.give_up(OpId(2));
-        assert!(hooks.lock().is_empty());
     }
 }

@@ -13,7 +13,7 @@ use super::{
     SandboxHandlers, SandboxMembers,
     accounts::AccountsCache,
     failure::unknown,
-    hook::HooksUnderWay,
+    hooks_under_way::HooksUnderWay,
     lanes::{Lanes, Place},
     layers::FreshLayers,
     leases::LeasesInUse,

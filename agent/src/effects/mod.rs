@@ -9,6 +9,7 @@ mod end;
 mod failure;
 mod files;
 mod hook;
+mod hooks_under_way;
 mod host;
 mod images;
 mod kinds;
@@ -26,7 +27,7 @@ mod worker;
 
 pub use accounts::AccountsCache;
 pub(crate) use files::{changeable, manifests, measured};
-pub use hook::HooksUnderWay;
+pub use hooks_under_way::HooksUnderWay;
 pub use host::Host;
 pub use images::{end_unused, follow_images};
 pub use kinds::KINDS;
