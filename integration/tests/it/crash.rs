@@ -22,7 +22,7 @@ use berth_integration::{components, files};
 use serde_json::{Value, json};
 
 pub(crate) use self::points::BEGUN;
-use self::points::{AGAIN, DONE, GROUPED, OF_CGROUPS, OF_GROUPED, PULL, UNPACK, phases};
+use self::points::{AGAIN, DONE, GROUPED, HOOK, OF_CGROUPS, OF_GROUPED, PULL, UNPACK, phases};
 use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
 use crate::plugins::with_plugin;
 use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
@@ -114,7 +114,10 @@ fn dies_at(points: &str) -> Result<()> {
     let pulls = points.split(' ').any(|point| point.starts_with(PULL));
     let mut node = Node::prepare(&if pulls { Settings::with_registry() } else { Settings::default() })?;
     for (number, point) in points.split(' ').enumerate() {
-        let victim = |dir: &Path| victim(dir, &json!({}));
+        // Shims of others run no hooks, and what ends needs none for anything else.
+        let post_start = json!({ "lifecycle": { "postStart": { "exec": { "command": ["true"] } } } });
+        let of_main = if point.starts_with(HOOK) { post_start } else { json!({}) };
+        let victim = |dir: &Path| victim_with(dir, &json!({}), &of_main);
         lives_through(&mut node, number, point, &victim).with_context(|| format!("killed at {point}"))?;
     }
     node.agent.start()?;
@@ -397,6 +400,17 @@ fn started_once(dir: &Path) -> Result<()> {
 
 /// A pod that makes the agent do everything it can.
 fn victim(dir: &Path, more: &Value) -> String {
+    victim_with(dir, more, &json!({}))
+}
+
+/// The same, with more of its main container.
+fn victim_with(dir: &Path, more: &Value, of_main: &Value) -> String {
+    let main = json!({
+        "ports": [{ "containerPort": 80, "hostPort": 8080 }],
+        "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
+        "readinessProbe": { "tcpSocket": { "port": 80 }, "periodSeconds": 1 },
+    });
+    let main = with(main, of_main.clone());
     let container = |name: &str, then: &str, more: Value| {
         let mounts = json!({ "volumeMounts": [
             { "name": "shared", "mountPath": "/shared" },
@@ -412,11 +426,7 @@ fn victim(dir: &Path, more: &Value) -> String {
             container("init", "echo bye > /dev/termination-log", json!({})),
             container("side", "exec sleep infinity", json!({ "restartPolicy": "Always" })),
         ],
-        "containers": [container("main", "mkdir /www; httpd -p 80 -h /www; exec sleep infinity", json!({
-            "ports": [{ "containerPort": 80, "hostPort": 8080 }],
-            "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
-            "readinessProbe": { "tcpSocket": { "port": 80 }, "periodSeconds": 1 },
-        }))],
+        "containers": [container("main", "mkdir /www; httpd -p 80 -h /www; exec sleep infinity", main)],
         "volumes": [
             { "name": "shared", "hostPath": { "path": dir } },
             { "name": "empty", "emptyDir": {} },

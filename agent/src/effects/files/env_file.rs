@@ -2,7 +2,7 @@
 //! Source: `makeEnvironmentVariables` of `pkg/kubelet/kubelet_pods.go`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     fs::File,
     io::{self, ErrorKind, Read as _},
     os::fd::AsFd as _,
@@ -47,10 +47,10 @@ pub(in crate::effects) async fn add(
         };
         let volume = volume.ok_or_else(missing)?;
         let place = (volume, wanted.path.as_str());
-        if !texts.contains_key(&place) {
-            texts.insert(place, text(host, request, place).await?);
-        }
-        let text = texts.get(&place).map(String::as_str).unwrap_or_default();
+        let text = match texts.entry(place) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(text(host, request, place).await?),
+        };
         let found = value_of(text, &wanted.key);
         match found.map_err(|error| config(format!("couldn't parse env file: {error}")))? {
             Some(value) => {

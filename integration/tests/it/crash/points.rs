@@ -84,6 +84,9 @@ pub(super) const GROUPED: [&str; 7] = [
     "grouped.released",
 ];
 
+/// What labels of hooks begin with.
+pub(super) const HOOK: &str = "run-hook.";
+
 /// What labels of pulls begin with.
 pub(super) const PULL: &str = "pull";
 
