@@ -42,7 +42,8 @@ fn deleted(cluster: &Cluster, pods: &[&str]) -> Result<()> {
 fn resize() -> Result<()> {
     let (cluster, mut node) = start(Settings::default())?;
     let resources = json!({ "requests": { "cpu": "50m" }, "limits": { "cpu": "200m" } });
-    let main = json!({ "resources": resources, "lifecycle": { "preStop": { "sleep": { "seconds": 1 } } } });
+    let security = json!({ "seLinuxOptions": { "level": "s0" } });
+    let main = json!({ "resources": resources, "securityContext": security });
     let main = shell("main", "exec sleep infinity", main);
     cluster
         .create(PODS, &bound("web", json!({ "terminationGracePeriodSeconds": 1, "containers": [main] }))?)?;
@@ -77,9 +78,8 @@ fn resize() -> Result<()> {
     let later = cluster.get_json(&path("web"))?;
     is_as_it_is(&later)?;
     same("the condition", pending(&later), pending(&told))?;
-    for (reason, part) in
-        [("ResizeInfeasible", "\"cpu\":\"300m\""), ("UnsupportedField", "spec.containers[0].lifecycle")]
-    {
+    let field = "spec.containers[0].securityContext.seLinuxOptions";
+    for (reason, part) in [("ResizeInfeasible", "\"cpu\":\"300m\""), ("UnsupportedField", field)] {
         let told = events(&cluster, reason)?;
         let [event] = told.as_slice() else { anyhow::bail!("{} events {reason}", told.len()) };
         same("how often", event["count"].as_i64(), Some(1))?;
