@@ -105,17 +105,18 @@ pub(super) fn lines(
         let (mut left, last) = end.map_or((usize::MAX, Vec::new()), |(events, last)| (events, last));
         'passing: while left > 0 {
             let more = tokio::select! {
-                frame = body.frame() => match frame {
-                    Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-                    Some(Err(_)) => return drop(sender.send(Err(broken())).await),
-                    None => return,
-                },
+                // Nothing that happens after the test has ended it is told.
+                biased;
                 line = told.recv() => match line {
                     Some(line) => {
                         let now = format!("{VERSION}{NOW}\"");
                         Bytes::from(format!("{}\n", line.replace(&now, &format!("{VERSION}{version}\""))))
                     }
-                    // It is ended by the test.
+                    None => return,
+                },
+                frame = body.frame() => match frame {
+                    Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+                    Some(Err(_)) => return drop(sender.send(Err(broken())).await),
                     None => return,
                 },
                 () = sender.closed() => return,
