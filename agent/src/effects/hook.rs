@@ -20,6 +20,7 @@ use berth_proto::{
 };
 
 use super::{
+    failure::unknown,
     host::Host,
     probe::{exec, http},
 };
@@ -57,12 +58,12 @@ async fn command_ended(
         }
         // Nobody ran it: there is no room for it now, or containerd, which an older shim needs for it, is away.
         Err(error @ CallError::Status(Status { code: Code::Unavailable | Code::ResourceExhausted, .. })) => {
-            Err(Failure { kind: FailureKind::Unknown, message: with_causes(&error) })
+            Err(unknown(with_causes(&error)))
         }
         Err(error @ CallError::Status(_)) => {
             Ok(failed(format!("failed to exec in container: {}", with_causes(&error))))
         }
-        Err(error) => Err(Failure { kind: FailureKind::Unknown, message: with_causes(&error) }),
+        Err(error) => Err(unknown(with_causes(&error))),
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     actual::{Preparing, Run, RunEnd},
+    grace,
     machine::{PodMachine, Shared},
-    plan::STOP_MIN,
     port::image::ImageUse,
     resource::Resource,
     restart::{is_of_another, next_back_off},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     id::{ContainerId, ContainerName},
-    record::{ContainerRecord, Hooked, Probed, TerminalRecord, TerminationRecord},
+    record::{ContainerRecord, Hooked, Probed, TerminalRecord},
     spec::{Container, ContainerKind},
     status::Severity,
     time::{Mono, Now},
@@ -125,12 +125,12 @@ impl PodMachine {
             None if self.is_sidecar(name) => format!("Init container {name} definition changed"),
             None => format!("Container {name} definition changed, will be restarted"),
         };
-        let deadline = match together {
-            Some(pod) => pod.deadline.max(now + STOP_MIN),
-            None => now + self.life.spec.grace.max(STOP_MIN),
+        let left = match together {
+            Some(pod) => pod.deadline.since(now),
+            None => self.life.spec.grace,
         };
         if let Some(record) = self.life.record.containers.get_mut(name) {
-            record.stopping = Some(TerminationRecord { began: now, deadline });
+            record.stopping = Some(grace::stop_container(left, now));
             self.notes.push(about(name, Severity::Normal, "Killing", text));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::plan::STOP_MIN;
 use crate::{record::TerminationRecord, spec::Pod, time::Mono};
 
 /// The shortest grace period of a pod.
@@ -16,6 +17,11 @@ pub(super) fn stop(known: Option<TerminationRecord>, pod: &Pod, now: Mono) -> Te
         Some(known) => TerminationRecord { deadline: known.deadline.min(deadline), ..known },
         None => TerminationRecord { began: now, deadline },
     }
+}
+
+/// Stops one container from now on, which has so long, and [`STOP_MIN`] at least.
+pub(super) fn stop_container(grace: Duration, now: Mono) -> TerminationRecord {
+    TerminationRecord { began: now, deadline: now + grace.max(STOP_MIN) }
 }
 
 #[cfg(test)]

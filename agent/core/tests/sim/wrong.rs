@@ -238,6 +238,21 @@ fn start_next(run: &mut Run, name: &str) {
     });
 }
 
+/// A main container is asked to start in the sandbox of the one that began first, and its record says so.
+fn begin_next(run: &mut Run, first: &str, index: usize) {
+    let mut next = start_of(run, first);
+    next.container = Arc::clone(&run.spec("web").expect("it is wanted").containers[index]);
+    next.id = ContainerId::of(&uid(), &next.container.name, 0);
+    let mut stored = record(run);
+    let (id, sandbox) = (next.id.clone(), stored.sandbox);
+    let begun = ContainerRecord { id, started_in: Some(sandbox), ..record_of(&mut stored, first).clone() };
+    stored.containers.insert(next.container.name.clone(), begun);
+    lie(run, |oracle, now| {
+        oracle.stored(&stored);
+        ask(oracle, Act::StartContainer(Box::new(next)), now);
+    });
+}
+
 fn killed_at_once(run: &mut Run) {
     begin(run, &["main"]);
     run.unwant("web");

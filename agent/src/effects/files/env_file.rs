@@ -11,14 +11,14 @@ use std::{
 
 use berth_core::{
     derived::env_file::{FILE_BYTES_MAX, value_of},
-    failure::{Failure, FailureKind},
+    failure::Failure,
     oci::ObjectValues,
     pod::port::start::StartRequest,
 };
 use rustix::fs::{Mode, OFlags, ResolveFlags, open};
 
 use super::{
-    failure::unknown,
+    failure::{config, unknown},
     host::Host,
     work::{Answer, Called, PATH, Work},
 };
@@ -103,13 +103,11 @@ fn bytes(root: &str, path: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn config(message: String) -> Failure {
-    Failure { kind: FailureKind::Config, message }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
+
+    use berth_core::failure::FailureKind;
 
     use super::*;
 

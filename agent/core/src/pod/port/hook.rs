@@ -12,7 +12,7 @@
 //! Source: `Run` of `pkg/kubelet/lifecycle/handlers.go`; `startContainer`, `executePreStopHook` and `killContainer` of
 //! `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use crate::{
     derived::downward::go_quote,
@@ -22,17 +22,16 @@ use crate::{
     id::{ContainerId, ContainerName, OpId, SandboxId},
     pod::{
         actual::{Run, Running, Stage},
-        fit,
+        fit, grace,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        plan::STOP_MIN,
-        port::probe::{HttpProbe, number},
+        port::probe::{HttpProbe, http},
         resource::growing,
         text::{about, about_pod, pod_text},
     },
-    record::{PostStart, TerminationRecord},
+    record::PostStart,
     short::{FAILURE_BYTES_MAX, short},
-    spec::{Hook, HookMoment, HttpGet},
+    spec::{Hook, HookMoment},
     status::Severity,
     time::Mono,
 };
@@ -142,7 +141,7 @@ impl PodMachine {
             Hook::Exec(command) => {
                 Ok(HookCall::Exec { sandbox: self.life.sandbox_id(), command: command.clone() })
             }
-            Hook::Http(get) => self.http(get).map(HookCall::Http),
+            Hook::Http(get) => http(get, self.own_address()).map(HookCall::Http),
             Hook::Tcp => Err("invalid handler: a tcpSocket cannot be run".to_owned()),
             Hook::Sleep(_) => return,
         };
@@ -161,16 +160,9 @@ impl PodMachine {
         self.set_run(name, Run::Running(Running { hook, ..running }));
     }
 
-    fn http(&self, get: &HttpGet) -> Result<HttpProbe, String> {
+    fn own_address(&self) -> IpAddr {
         let own = self.life.record.network.as_ref().and_then(|network| network.ips.first());
-        let own = || own.copied().unwrap_or_else(|| self.probed_address()).to_string();
-        Ok(HttpProbe {
-            tls: get.tls,
-            host: get.host.clone().unwrap_or_else(own),
-            port: number(&get.port)?,
-            path: get.path.clone(),
-            headers: get.headers.clone(),
-        })
+        own.copied().unwrap_or_else(|| self.probed_address())
     }
 
     /// Takes what a hook came to.
@@ -199,7 +191,7 @@ impl PodMachine {
             }
             Ok(Outcome::Hooked(HookAnswer::Failed { error, output })) => (error, output),
             Ok(other) => (fit::unfitting(&other).message, String::new()),
-            Err(failure) if is_no_answer(failure.kind) => {
+            Err(failure) if may_be_run_again(failure.kind) => {
                 let again =
                     Hooking::Again { at: now + growing(tries), moment, tries: tries.saturating_add(1) };
                 running.hook = again;
@@ -237,7 +229,6 @@ impl PodMachine {
 
     /// Why is not in the event, since it may be secret.
     fn hook_failed(&mut self, name: &ContainerName, moment: HookMoment, why: String, now: Mono) {
-        let grace = self.life.spec.grace.max(STOP_MIN);
         let ends = self.life.stage() == Stage::Stop || self.life.record.replacing.is_some();
         let Some(record) = self.life.record.containers.get_mut(name) else { return };
         let is_to_stop = ends || record.stopping.is_some();
@@ -252,7 +243,7 @@ impl PodMachine {
             HookMoment::PostStart if is_to_stop => {}
             HookMoment::PostStart => {
                 record.hooked.post_start = PostStart::Failed(why);
-                record.stopping = Some(TerminationRecord { began: now, deadline: now + grace });
+                record.stopping = Some(grace::stop_container(self.life.spec.grace, now));
                 self.notes.push(about(name, Severity::Normal, "Killing", "FailedPostStartHook"));
             }
         }
@@ -287,7 +278,7 @@ impl PodMachine {
     }
 }
 
-fn is_no_answer(kind: FailureKind) -> bool {
+fn may_be_run_again(kind: FailureKind) -> bool {
     match kind {
         FailureKind::Unknown
         | FailureKind::RuntimeDown

@@ -18,15 +18,14 @@ use crate::{
     ops::{Ops, Purpose},
     pod::{
         actual::{Life, Run, Running},
-        fit,
+        fit, grace,
         machine::PodMachine,
         outcome::Slot,
-        plan::STOP_MIN,
         probe::{Rhythm, State, Worker, has_started, is_ready, is_wanted},
         restart::runs_again_unhealthy,
         text::about,
     },
-    record::{Afterwards, TerminationRecord},
+    record::Afterwards,
     spec::{Container, ContainerKind, EnvSource, HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort},
     status::{Note, Severity},
     time::{Mono, Now},
@@ -365,9 +364,9 @@ impl PodMachine {
     /// `kuberuntime_container.go`.
     fn stop_unhealthy(&mut self, container: &Container, kind: ProbeKind, probe: &Probe, now: Mono) {
         let runs_again = runs_again_unhealthy(container, self.life.spec.restart_policy);
-        let grace = probe.grace.unwrap_or(self.life.spec.grace).max(STOP_MIN);
+        let grace = probe.grace.unwrap_or(self.life.spec.grace);
         let Some(run) = self.life.record.containers.get_mut(&container.name) else { return };
-        run.stopping = Some(TerminationRecord { began: now, deadline: now + grace });
+        run.stopping = Some(grace::stop_container(grace, now));
         run.probed.afterwards = if runs_again { Afterwards::Again } else { Afterwards::Never };
         let name = &container.name;
         let what = match kind {
@@ -430,13 +429,7 @@ fn call(
             let command = expanded(container, command).map_err(|error| error.to_string())?;
             ProbeCall::Exec(ExecProbe { sandbox: life.sandbox_id(), command })
         }
-        ProbeHandler::Http(HttpGet { tls, host, port, path, headers }) => ProbeCall::Http(HttpProbe {
-            tls: *tls,
-            host: at(host),
-            port: number(port)?,
-            path: path.clone(),
-            headers: headers.clone(),
-        }),
+        ProbeHandler::Http(get) => ProbeCall::Http(http(get, address)?),
         ProbeHandler::Tcp { host, port } => ProbeCall::Tcp { host: at(host), port: number(port)? },
         ProbeHandler::Grpc { port, service } => {
             ProbeCall::Grpc { host: at(&None), port: *port, service: service.clone(), dial }
@@ -444,8 +437,19 @@ fn call(
     })
 }
 
+/// A request to where it names, else to this address.
+pub(in crate::pod) fn http(get: &HttpGet, address: IpAddr) -> Result<HttpProbe, String> {
+    Ok(HttpProbe {
+        tls: get.tls,
+        host: get.host.clone().unwrap_or_else(|| address.to_string()),
+        port: number(&get.port)?,
+        path: get.path.clone(),
+        headers: get.headers.clone(),
+    })
+}
+
 /// Source: `ResolveContainerPort` of `pkg/probe/util.go`.
-pub(in crate::pod) fn number(port: &ProbePort) -> Result<u16, String> {
+fn number(port: &ProbePort) -> Result<u16, String> {
     match port {
         ProbePort::Number(number) => Ok(*number),
         ProbePort::Unknown(name) => Err(format!("strconv.Atoi: parsing {name:?}: invalid syntax")),

@@ -66,8 +66,8 @@ pub(in crate::pod) fn is_ready(life: &Life, container: &Container) -> bool {
         || life.record.containers.get(&container.name).is_some_and(|run| run.probed.ready)
 }
 
-/// Whether a probe is to ask now: not before the postStart hook is over. Readiness is asked for as long as the container runs, also while the pod is taken down; the
-/// others only while their failure would change something.
+/// Whether a probe is to ask now: not before the postStart hook is over. Readiness is asked for as long as the container runs, also
+/// while the pod is taken down; the others only while their failure would change something.
 #[must_use]
 pub(in crate::pod) fn is_wanted(life: &Life, container: &Container, kind: ProbeKind) -> bool {
     let is_running = matches!(life.run(&container.name), Run::Running(_));

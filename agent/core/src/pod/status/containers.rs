@@ -143,10 +143,10 @@ fn states<'a>(
             (backing_off(life, container, delay), record.exit.as_ref().or(last))
         }
         Run::Idle | Run::BackingOff => match &record.exit {
-            Some(exit) if starts_again(life, container, exit) && start_failed(exit).is_some() => {
-                (start_failed(exit).unwrap_or_else(|| default_waiting(life)), Some(exit))
-            }
-            Some(exit) => (ContainerState::Terminated(terminated(life, exit)), last),
+            Some(exit) => match start_failed(life, container, exit) {
+                Some(failed) => (failed, Some(exit)),
+                None => (ContainerState::Terminated(terminated(life, exit)), last),
+            },
             // What was being made is gone again.
             None if life.stage() != Stage::Run => being_made(life, container, record),
             None => (without_target(life, container).unwrap_or_else(|| default_waiting(life)), last),
@@ -169,7 +169,7 @@ fn being_made<'a>(
     if life.stage() == Stage::Run && !has_waited.is_zero() {
         return (backing_off(life, container, has_waited), Some(before));
     }
-    if let Some(failed) = start_failed(before).filter(|_| starts_again(life, container, before)) {
+    if let Some(failed) = start_failed(life, container, before) {
         return (failed, Some(before));
     }
     (ContainerState::Terminated(terminated(life, before)), None)
@@ -191,8 +191,11 @@ fn backing_off(life: &Life, container: &Container, delay: Duration) -> Container
     }
 }
 
-/// Why a run came to nothing, when its start failed or its postStart hook.
-fn start_failed(exit: &ExitRecord) -> Option<ContainerState> {
+/// Why a run came to nothing whose container is started again: its start failed, or its postStart hook.
+fn start_failed(life: &Life, container: &Container, exit: &ExitRecord) -> Option<ContainerState> {
+    if !starts_again(life, container, exit) {
+        return None;
+    }
     let (reason, message) = match &exit.post_start {
         Some(why) => ("PostStartHookError", why),
         None if could_not_start(exit) => ("RunContainerError", &exit.message),

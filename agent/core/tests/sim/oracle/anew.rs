@@ -25,13 +25,14 @@ impl Oracle {
         self.silent.clear();
         self.up.clear();
         self.looks.clear();
-        self.probes_restarted();
-        self.hooks_restarted();
+        self.probes.clear();
+        self.hooks.clear();
         self.server_restarted();
         // One that was never written down begins anew.
         self.pods
             .retain(|_, account| account.stored.is_some() || account.runs.values().any(|of| !of.is_empty()));
         for account in self.pods.values_mut() {
+            account.restored();
             account.forget_unwritten();
             account.take_in(now);
             account.expect_intended();
@@ -218,6 +219,21 @@ fn ready(observation: &Observation) -> impl Iterator<Item = &SandboxId> {
 }
 
 impl Account {
+    /// Each run is what its record on disk says.
+    fn restored(&mut self) {
+        for (name, runs) in &mut self.runs {
+            let record = self.stored.as_ref().and_then(|record| record.containers.get(name));
+            for run in runs {
+                let record = record.filter(|record| record.id == run.id);
+                run.health.restored(record);
+                run.hooks.restored(record);
+                if let Some(record) = record {
+                    run.stopped = record.stopping.map(|stopping| stopping.began);
+                }
+            }
+        }
+    }
+
     /// What the record on disk says was to be asked for counts as a run for an agent that begins: nobody can tell it from
     /// one that ran and went.
     fn expect_intended(&mut self) {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use berth_core::{
     event::Outcome,
     failure::Failure,
-    id::{ContainerId, ContainerName, OpId, PodUid, SandboxId},
+    id::{ContainerName, OpId, PodUid, SandboxId},
     pod::port::hook::{HookAnswer, HookRequest},
-    record::{PodRecord, PostStart},
+    record::{ContainerRecord, PostStart},
     spec::{Container, ContainerKind, Hook, HookMoment},
     time::{Mono, Now},
 };
@@ -44,8 +44,8 @@ impl Hooks {
     }
 
     /// What the next agent knows.
-    fn restored(&mut self, stored: Option<&PodRecord>, name: &ContainerName, id: &ContainerId) {
-        let record = stored.and_then(|record| record.containers.get(name)).filter(|record| record.id == *id);
+    /// The agent begins anew, and knows what is on disk of the run.
+    pub(super) fn restored(&mut self, record: Option<&ContainerRecord>) {
         let Some(record) = record else { return };
         self.begun = record.hooked.post_start == PostStart::Over;
         self.pre_stopped = record.hooked.pre_stop;
@@ -56,19 +56,6 @@ impl Hooks {
 }
 
 impl Oracle {
-    /// The agent begins anew, and knows what is on disk.
-    pub(super) fn hooks_restarted(&mut self) {
-        self.hooks.clear();
-        for account in self.pods.values_mut() {
-            let stored = account.stored.clone();
-            for (name, runs) in &mut account.runs {
-                for run in runs {
-                    run.hooks.restored(stored.as_ref(), name, &run.id);
-                }
-            }
-        }
-    }
-
     pub(super) fn hook_asked(&mut self, pod: &PodUid, op: OpId, request: &HookRequest, now: Now) {
         let key = (request.id.clone(), request.moment);
         let is_doubled = self.hooks.values().any(|(_, open)| *open == key);

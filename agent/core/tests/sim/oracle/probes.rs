@@ -13,7 +13,7 @@ use berth_core::{
     failure::Failure,
     id::{OpId, PodUid},
     pod::port::probe::{ProbeAnswer, ProbeRequest},
-    record::{Afterwards, PodRecord},
+    record::{Afterwards, ContainerRecord},
     spec::{Container, ContainerKind, ProbeKind, RestartPolicy},
     status::ContainerStatus,
     time::{Mono, Now},
@@ -63,40 +63,18 @@ impl Health {
     }
 
     /// What the next agent knows of it.
-    fn restored(
-        &mut self,
-        name: &berth_core::id::ContainerName,
-        run: (&berth_core::id::ContainerId, Option<&PodRecord>),
-    ) {
-        let (id, record) = run;
-        let stored = record.and_then(|record| record.containers.get(name)).filter(|stored| stored.id == *id);
+    /// The agent begins anew: it asks from the beginning, and knows what is on disk of the run.
+    pub(super) fn restored(&mut self, record: Option<&ContainerRecord>) {
         self.forget_answers();
-        let Some(stored) = stored else { return };
-        (self.started, self.ready) = (stored.probed.started, stored.probed.ready);
-        if stored.stopping.is_none() {
+        let Some(record) = record else { return };
+        (self.started, self.ready) = (record.probed.started, record.probed.ready);
+        if record.stopping.is_none() {
             self.failed = None;
         }
     }
 }
 
 impl Oracle {
-    /// The agent begins anew: it asks from the beginning, and knows what is on disk.
-    pub(super) fn probes_restarted(&mut self) {
-        self.probes.clear();
-        for account in self.pods.values_mut() {
-            let stored = account.stored.clone();
-            for (name, runs) in &mut account.runs {
-                for run in runs {
-                    run.health.restored(name, (&run.id, stored.as_ref()));
-                    let record = stored.as_ref().and_then(|record| record.containers.get(name));
-                    if let Some(record) = record.filter(|record| record.id == run.id) {
-                        run.stopped = record.stopping.map(|stopping| stopping.began);
-                    }
-                }
-            }
-        }
-    }
-
     /// How often something became unready since this was last asked.
     pub(crate) fn take_unready(&mut self) -> u64 {
         std::mem::take(&mut self.unready)

@@ -55,17 +55,7 @@ pub(super) fn run_before_anything_is_to_stop(run: &mut Run) {
 
 pub(super) fn begun_before_the_hook_is_over(run: &mut Run) {
     begin_held(run);
-    let mut other = start_of(run, "main");
-    other.container = Arc::clone(&run.spec("web").expect("it is wanted").containers[1]);
-    other.id = ContainerId::of(&uid(), &other.container.name, 0);
-    let mut stored = record(run);
-    let (id, sandbox) = (other.id.clone(), stored.sandbox);
-    let begun = ContainerRecord { id, started_in: Some(sandbox), ..record_of(&mut stored, "main").clone() };
-    stored.containers.insert(other.container.name.clone(), begun);
-    lie(run, |oracle, now| {
-        oracle.stored(&stored);
-        ask(oracle, Act::StartContainer(Box::new(other)), now);
-    });
+    begin_next(run, "main", 1);
 }
 
 pub(super) fn stopped_before_the_hook_is_over(run: &mut Run) {

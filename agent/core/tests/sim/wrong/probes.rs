@@ -202,16 +202,5 @@ pub(super) fn begun_before_its_sidecar_has_started(run: &mut Run) {
     pods::edit(&mut pod, "side-a").probes = startup();
     run.want(pod);
     ask_at_rest(run);
-    let side = start_of(run, "side-a");
-    let mut main = side;
-    main.container = Arc::clone(&run.spec("web").expect("it is wanted").containers[0]);
-    main.id = ContainerId::of(&uid(), &main.container.name, 0);
-    let mut stored = record(run);
-    let (id, sandbox) = (main.id.clone(), stored.sandbox);
-    let begun = ContainerRecord { id, started_in: Some(sandbox), ..record_of(&mut stored, "side-a").clone() };
-    stored.containers.insert(main.container.name.clone(), begun);
-    lie(run, |oracle, now| {
-        oracle.stored(&stored);
-        ask(oracle, Act::StartContainer(Box::new(main)), now);
-    });
+    begin_next(run, "side-a", 0);
 }
