@@ -4,6 +4,8 @@
 //! Every runtime of the node has its own in that directory, another Berth among them: a name tells nothing. Ours are those
 //! with a mark in a directory of this agent's own, made before the namespace and removed after it (decision 0017).
 
+mod owned;
+
 use std::{
     collections::BTreeSet,
     fs, io,
@@ -13,7 +15,7 @@ use std::{
 };
 
 use berth_cni::netns::{NetnsError as InnerError, bring_up_loopback};
-use berth_core::{id::SandboxId, paths};
+use berth_core::{id::SandboxId, paths, users::HostIds};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
@@ -22,6 +24,8 @@ use nix::{
 
 /// `NSFS_MAGIC` of `linux/magic.h`: the file system of namespaces.
 const NSFS: FsType = FsType(0x6e73_6673);
+
+pub use owned::{hold, is_asked};
 
 /// Why a namespace could not be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -59,17 +63,17 @@ impl Namespaces {
         Self { marks: marks.into() }
     }
 
-    /// Makes that of a sandbox, or finds it.
+    /// Makes that of a sandbox, or finds it. With ids it is owned by a new user namespace of these, else by the node's.
     ///
     /// # Errors
     /// See [`NetnsError`].
-    pub fn ensure(&self, sandbox: &SandboxId) -> Result<(), NetnsError> {
+    pub fn ensure(&self, sandbox: &SandboxId, ids: Option<HostIds>) -> Result<(), NetnsError> {
         let path = PathBuf::from(paths::netns(sandbox));
         if is_namespace(&path) && !self.mark(sandbox).exists() {
             return Err(NetnsError::Foreign(path));
         }
         self.put_mark(sandbox)?;
-        ensure(&path)
+        ensure(&path, ids)
     }
 
     /// Removes that of a sandbox, which the caller knows to be ours. One that is not there is no error.
@@ -140,9 +144,9 @@ impl Namespaces {
 ///
 /// # Errors
 /// See [`NetnsError`].
-pub fn ensure(path: &Path) -> Result<(), NetnsError> {
+pub fn ensure(path: &Path, ids: Option<HostIds>) -> Result<(), NetnsError> {
     if !is_namespace(path) {
-        make(path)?;
+        make(path, ids)?;
     }
     bring_up_loopback(path).map_err(|source| NetnsError::Prepare(path.to_owned(), source))
 }
@@ -169,23 +173,30 @@ pub fn remove(path: &Path) -> Result<(), NetnsError> {
     }
 }
 
-fn make(path: &Path) -> Result<(), NetnsError> {
+fn make(path: &Path, ids: Option<HostIds>) -> Result<(), NetnsError> {
     let failed = |source| NetnsError::Io { act: "create", path: path.to_owned(), source };
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(failed)?;
     }
     let mut open = fs::OpenOptions::new();
     open.write(true).create(true).truncate(false).mode(0o444).open(path).map_err(failed)?;
-    let bind = || -> io::Result<()> {
+    if let Some(ids) = ids {
+        return owned::make(path, ids).map_err(failed);
+    }
+    let bound = || -> io::Result<()> {
         unshare(CloneFlags::CLONE_NEWNET)?;
-        Ok(mount(Some("/proc/thread-self/ns/net"), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
+        bind("/proc/thread-self/ns/net", path)
     };
     // A thread of its own, whose network namespace ends with it; the bound file keeps it.
     thread::scope(|scope| {
-        let worker = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, bind)?;
+        let worker = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, bound)?;
         worker.join().map_err(|_panic| io::Error::other("the thread panicked"))?
     })
     .map_err(failed)
+}
+
+fn bind(namespace: &str, to: &Path) -> io::Result<()> {
+    Ok(mount(Some(namespace), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
 }
 
 /// Whether a namespace is bound there.
@@ -215,10 +226,10 @@ mod tests {
         alone(|| {
             let (ours, sandbox) = (Namespaces::marked_in("/run/berth/netns"), SandboxId::from_known("pod"));
             let path = PathBuf::from(paths::netns(&sandbox));
-            ours.ensure(&sandbox).unwrap();
+            ours.ensure(&sandbox, None).unwrap();
             let made = inode(&path);
             assert_ne!(made, inode(Path::new("/proc/self/ns/net")));
-            ours.ensure(&sandbox).unwrap();
+            ours.ensure(&sandbox, None).unwrap();
             assert_eq!(inode(&path), made);
             assert_eq!(ours.marked().unwrap(), BTreeSet::from([sandbox.clone()]));
             for _again in 0..2 {
@@ -236,15 +247,15 @@ mod tests {
             let [ours, theirs] = ["/run/berth/netns", "/run/other/netns"].map(Namespaces::marked_in);
             let sandbox = SandboxId::from_known("pod");
             let path = PathBuf::from(paths::netns(&sandbox));
-            theirs.ensure(&sandbox).unwrap();
+            theirs.ensure(&sandbox, None).unwrap();
             let made = inode(&path);
-            assert!(matches!(ours.ensure(&sandbox), Err(NetnsError::Foreign(_))));
+            assert!(matches!(ours.ensure(&sandbox, None), Err(NetnsError::Foreign(_))));
             assert_eq!(ours.marked().unwrap(), BTreeSet::new());
             ours.remove_marked(&sandbox).unwrap();
             assert_eq!(inode(&path), made);
             // Unless a pod's record says that it is ours.
             ours.adopt(&sandbox).unwrap();
-            ours.ensure(&sandbox).unwrap();
+            ours.ensure(&sandbox, None).unwrap();
             ours.remove_marked(&sandbox).unwrap();
             assert!(!path.exists());
         });
@@ -257,7 +268,7 @@ mod tests {
             ours.adopt(&sandbox).unwrap();
             assert_eq!(ours.marked().unwrap(), BTreeSet::new(), "there is nothing to adopt");
             ours.put_mark(&sandbox).unwrap();
-            ours.ensure(&sandbox).unwrap();
+            ours.ensure(&sandbox, None).unwrap();
             ours.put_mark(&sandbox).unwrap();
             ours.remove_marked(&sandbox).unwrap();
             assert_eq!(ours.marked().unwrap(), BTreeSet::new());

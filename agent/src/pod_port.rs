@@ -205,7 +205,7 @@ pub(crate) mod tests {
         own_mounts::with_own_mounts(|| {
             own_mounts::tmpfs(Path::new("/run"));
             let path = PathBuf::from("/run/netns/pod");
-            netns::ensure(&path).unwrap();
+            netns::ensure(&path, None).unwrap();
             let listener = thread::scope(|scope| {
                 let listen = || {
                     setns(File::open(&path).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();

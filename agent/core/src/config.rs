@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::spec::Quantities;
+use crate::{spec::Quantities, users::PodIds};
 
 /// Facts and settings of the node.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +45,8 @@ pub struct NodeConfig {
     pub crash_backoff_max: Duration,
     /// Seccomp profile of containers that name none: `RuntimeDefault` when true (`seccompDefault`).
     pub seccomp_default: bool,
+    /// Ids that pods with user namespaces may have.
+    pub pod_ids: PodIds,
     /// Sysctls beyond the safe ones; a trailing `*` stands for a prefix (`allowedUnsafeSysctls`).
     pub unsafe_sysctls: Vec<String>,
     /// The agent's own `oom_score_adj`: without CAP_SYS_RESOURCE nothing lower can be given.

@@ -16,7 +16,7 @@ use crate::{
         cgroup::CgroupRequest,
         hook::HookRequest,
         look::LookRequest,
-        network::NetworkRequest,
+        network::{NetnsRequest, NetworkRequest},
         probe::ProbeRequest,
         removal::RemoveContainerRequest,
         rootfs::RootfsRequest,
@@ -102,7 +102,7 @@ pub enum Act {
     /// Make the pod's directories and log directory. Outcome: `Done`.
     EnsureDirs(PodName),
     /// Make the named network namespace, with `lo` up. Outcome: `Netns`.
-    EnsureNetns(SandboxId),
+    EnsureNetns(NetnsRequest),
     /// Wire the pod's network namespace by CNI. Outcome: `Network`.
     EnsureNetwork(Box<NetworkRequest>),
     /// Create and start the sandbox, or find it running. Outcome: `Sandbox`.

@@ -19,8 +19,9 @@ use crate::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         Lifecycle, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort,
         Probes, QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio,
-        TerminationMessage, TerminationMessagePolicy,
+        TerminationMessage, TerminationMessagePolicy, UserMode,
     },
+    users::PodIds,
 };
 
 /// Every capability there is.
@@ -58,6 +59,7 @@ pub(crate) fn node() -> NodeConfig {
             run: "/run/berth".into(),
             seccomp: "/var/lib/kubelet/seccomp".into(),
         },
+        pod_ids: PodIds::all(1 << 16, 110).unwrap(),
         dns: DnsSettings {
             cluster_dns: vec!["10.96.0.10".into()],
             cluster_domain: "cluster.local".into(),
@@ -139,6 +141,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         network: NetworkMode::Pod,
         pid: PidMode::Container,
         ipc: IpcMode::Pod,
+        users: UserMode::Node,
         hostname: None,
         hostname_override: None,
         subdomain: None,

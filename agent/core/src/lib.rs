@@ -41,3 +41,4 @@ pub mod spec;
 pub mod stats;
 pub mod status;
 pub mod time;
+pub mod users;

@@ -13,6 +13,7 @@ use crate::{
     spec::{Pod, Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
+    users::HostIds,
 };
 
 /// The record of one pod.
@@ -38,6 +39,8 @@ pub struct PodRecord {
     pub sandbox_id: SandboxId,
     /// Id of the sandbox before, of which something may be left.
     pub earlier_sandbox: Option<SandboxId>,
+    /// Ids of the node that are its own, where it has a user namespace. They stay as long as it is there.
+    pub ids: Option<HostIds>,
     /// Addresses, once wired.
     pub network: Option<NetworkStatus>,
     /// Runs of its containers.
@@ -68,6 +71,7 @@ impl PodRecord {
             sandbox: 0,
             sandbox_id: SandboxId::of(&spec.uid, 0),
             earlier_sandbox: None,
+            ids: None,
             network: None,
             containers: BTreeMap::new(),
             conditions: BTreeMap::new(),

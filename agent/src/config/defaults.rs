@@ -9,6 +9,7 @@ use super::{
         Anonymous, Authentication, Authorization, CrashLoopBackOff, FlushFrequency, KubeletConfiguration,
         Logging, MemorySwap, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509,
     },
+    resolve::IDS_PER_POD,
 };
 use crate::document::{Entry, Node, Place, Value};
 
@@ -192,7 +193,11 @@ fn apply_sections(config: &mut KubeletConfiguration, flags: &KubeletFlags) {
     logging.flush_frequency.get_or_insert(FlushFrequency(seconds(5)));
     logging.verbosity.get_or_insert(0);
     config.memory_swap.get_or_insert_with(MemorySwap::default);
-    config.user_namespaces.get_or_insert_with(UserNamespaces::default).ids_per_pod.get_or_insert(65536);
+    config
+        .user_namespaces
+        .get_or_insert_with(UserNamespaces::default)
+        .ids_per_pod
+        .get_or_insert(IDS_PER_POD.into());
 }
 
 /// Fills a time in which zero stands for the default, unless a flag gives it.

@@ -2,6 +2,7 @@
 
 mod cgroups;
 mod live;
+mod sub_ids;
 mod swap;
 
 use std::{
@@ -68,6 +69,8 @@ pub struct Facts {
     pub kernel_capabilities: u64,
     /// `/etc/hosts`.
     pub hosts: String,
+    /// Ids that are set aside for pods with user namespaces, the first and how many; all above the node's own where none are.
+    pub sub_ids: Option<(u32, u32)>,
 }
 
 /// Why a fact could not be had.
@@ -89,6 +92,14 @@ pub enum FactsError {
         what: &'static str,
         /// Where.
         path: PathBuf,
+    },
+    /// Ids for pods that nobody can make out.
+    #[error("find the ids that user `kubelet` has for pods in {path}: {why}", path = .path.display())]
+    SubIds {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        why: &'static str,
     },
     /// A call of the kernel.
     #[error("ask the kernel for {what}")]
@@ -128,6 +139,7 @@ impl Facts {
             capabilities: capabilities()?,
             kernel_capabilities: kernel_capabilities()?,
             hosts: text_or_empty(Path::new(HOSTS))?,
+            sub_ids: sub_ids::sub_ids()?,
         })
     }
 }

@@ -11,6 +11,7 @@ use berth_core::{
     cluster::node::{Family, NodeIps},
     config::{DnsSettings, ImageCollection, LogSettings, MemoryVolumes, NodeConfig, Paths, PullSettings},
     spec::Quantities,
+    users::PodIds,
 };
 
 use super::{
@@ -29,6 +30,9 @@ const GC_PERIOD_MIN: Duration = Duration::from_secs(1);
 const PULL_PROGRESS: Duration = Duration::from_secs(300);
 /// The shortest such wait: containerd tells of progress every 300 ms.
 const PULL_PROGRESS_MIN: Duration = Duration::from_secs(1);
+
+/// `userNamespaces.idsPerPod` by default (`DefaultKubeletUserNamespacesIDsPerPod` of `pkg/kubelet/apis/config/types.go`).
+pub(super) const IDS_PER_POD: u32 = 65_536;
 
 /// The agent's own `oom_score_adj` by default: `KubeletOOMScoreAdj` of `pkg/kubelet/qos/policy.go`.
 const OOM_SCORE: i32 = -999;
@@ -203,11 +207,24 @@ impl Settings {
             sync_frequency: duration(kubelet.sync_frequency),
             crash_backoff_max: duration(restarts),
             seccomp_default: kubelet.seccomp_default == Some(true),
+            pod_ids: self.pod_ids(facts)?,
             unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone().unwrap_or_default(),
             oom_score_floor: oom_score_floor(facts),
             capabilities: facts.capabilities,
             kernel_capabilities: facts.kernel_capabilities,
         })
+    }
+
+    /// Ids of pods with user namespaces.
+    fn pod_ids(&self, facts: &Facts) -> Result<PodIds, Fault> {
+        let given = self.kubelet.user_namespaces.as_ref().and_then(|section| section.ids_per_pod);
+        let per_pod = given.map_or(Ok(IDS_PER_POD), u32::try_from).unwrap_or(0);
+        let pods = self.pods_max(&facts.capacity);
+        let made = match facts.sub_ids {
+            Some((first, count)) => PodIds::of(first, count, per_pod, pods),
+            None => PodIds::all(per_pod, pods),
+        };
+        made.map_err(|error| self.documents.kubelet.fault("userNamespaces.idsPerPod", error.to_string()))
     }
 
     /// How many pods there may be: `maxPods`, or fewer by `podsPerCore`.

@@ -80,6 +80,7 @@ pub(crate) fn facts() -> Facts {
         capabilities: 0x1ff,
         kernel_capabilities: 0x1ff_ffff_ffff,
         hosts: "127.0.0.1 localhost\n".to_owned(),
+        sub_ids: None,
     }
 }
 

@@ -162,7 +162,7 @@ impl EffectKind {
             | Act::GiveUpHook(_) => return None,
             Act::EnsureCgroup(_) => on(Lane::Kernel, LOCAL).alone(CGROUP, pod),
             Act::EnsureDirs(_) => without_lane(LOCAL),
-            Act::EnsureNetns(sandbox) => on(Lane::Kernel, LOCAL).alone(NETNS, sandbox),
+            Act::EnsureNetns(request) => on(Lane::Kernel, LOCAL).alone(NETNS, &request.sandbox),
             Act::EnsureNetwork(_) => on(Lane::Network, PLUGINS),
             Act::EnsureSandbox(_) => on(Lane::Start, RUNTIME),
             Act::EnsureVolume(_) => without_lane(TREE),

@@ -12,7 +12,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::SandboxId,
     paths,
-    pod::port::network::NetworkRequest,
+    pod::port::network::{NetnsRequest, NetworkRequest},
     spec::{Pod, Protocol},
 };
 
@@ -23,11 +23,12 @@ use super::{
 use crate::{network::NetworkError, quantity::Quantity};
 
 /// Makes the pod's network namespace, with `lo` up.
-pub(super) async fn ensure_netns(host: &Arc<Host>, sandbox: &SandboxId) -> Result<Outcome, Failure> {
-    host.network.claim(sandbox).await;
-    let (namespaces, sandbox) = (host.network.namespaces().clone(), sandbox.clone());
+pub(super) async fn ensure_netns(host: &Arc<Host>, request: &NetnsRequest) -> Result<Outcome, Failure> {
+    let NetnsRequest { sandbox, ids } = request.clone();
+    host.network.claim(&sandbox).await;
+    let namespaces = host.network.namespaces().clone();
     blocking(move || {
-        namespaces.ensure(&sandbox).map_err(|error| failed(FailureKind::Transient, &error))?;
+        namespaces.ensure(&sandbox, ids).map_err(|error| failed(FailureKind::Transient, &error))?;
         Ok(Outcome::Netns(PathBuf::from(paths::netns(&sandbox))))
     })
     .await

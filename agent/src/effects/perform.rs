@@ -117,7 +117,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
     match act {
         Act::EnsureCgroup(request) => cgroups::ensure(host, pod, request).await,
         Act::EnsureDirs(name) => dirs::ensure(host, pod, name).await,
-        Act::EnsureNetns(sandbox) => network::ensure_netns(host, &sandbox).await,
+        Act::EnsureNetns(request) => network::ensure_netns(host, &request).await,
         Act::EnsureNetwork(request) => network::ensure(host, &request).await,
         Act::EnsureSandbox(request) => sandbox::ensure(host, &request).await,
         Act::EnsureVolume(request) => volumes::ensure(host, pod, *request).await,

@@ -45,6 +45,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) volumes: &'a [Volume],
     pub(super) volume_names: &'a [&'a str],
     pub(super) host_network: bool,
+    /// Whether the pod has a user namespace of its own.
+    pub(super) has_users: bool,
     /// The pod's grace period.
     pub(super) grace: Duration,
     /// Where the pod is from: static ones name no objects.
@@ -68,7 +70,8 @@ pub(super) fn convert(
         notes.fault(&at("image"), "must be the name of an image, without blanks around it");
     }
     not_acted_on(notes, field, written, around.of);
-    let security = security::of_container(notes, &at("securityContext"), written.security_context.as_ref());
+    let of = written.security_context.as_ref();
+    let security = security::of_container(notes, &at("securityContext"), of, around.has_users);
     let env = written.env.iter().flatten().enumerate();
     let of = around.of;
     let env =

@@ -7,7 +7,7 @@ use berth_core::{
     id::{PodName, PodUid},
     spec::{
         Container, ContainerKind, DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod,
-        ReadinessGate, RestartPolicy, Source, Volume,
+        ReadinessGate, RestartPolicy, Source, UserMode, Volume,
     },
 };
 use k8s_openapi::{
@@ -52,6 +52,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     let all = init_containers.iter().chain(&containers).map(|container| &container.resources);
     let qos = qos::class(pod_resources.as_ref(), all);
     let (network, pid, ipc) = namespaces(notes, spec);
+    let users = users(notes, spec);
     let deadline =
         notes.number("spec.activeDeadlineSeconds", spec.active_deadline_seconds, 1, i64::from(i32::MAX));
     Some(Pod {
@@ -75,6 +76,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         network,
         pid,
         ipc,
+        users,
         hostname: label(notes, "spec.hostname", spec.hostname.as_ref()),
         hostname_override: hostname_override(notes, spec),
         subdomain: label(notes, "spec.subdomain", spec.subdomain.as_ref()),
@@ -204,13 +206,6 @@ fn not_acted_on(notes: &mut Notes<'_>, spec: &PodSpec, source: Source) {
     if source == Source::Api && spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
         notes.fault("spec.resourceClaims", "devices by claims are not supported by this version");
     }
-    // Without a user namespace the pod would have more rights than it asks for.
-    if spec.host_users == Some(false) {
-        notes.fault(
-            "spec.hostUsers",
-            "user namespaces are not supported by this version: leave it out to run in the node's",
-        );
-    }
     // A pod of the API is refused as the kubelet refuses it.
     if let Some(os) = spec.os.as_ref().filter(|os| os.name != "linux" && source != Source::Api) {
         notes.fault("spec.os.name", format!("this is a Linux node, the pod is for `{}`", os.name));
@@ -225,6 +220,7 @@ fn containers(notes: &mut Notes<'_>, spec: &PodSpec, volumes: &[Volume], of: Sou
         volumes,
         volume_names: &volume_names,
         host_network: spec.host_network == Some(true),
+        has_users: spec.host_users == Some(false),
         grace: grace(spec),
         of,
     };
@@ -292,6 +288,21 @@ fn namespaces(notes: &mut Notes<'_>, spec: &PodSpec) -> (NetworkMode, PidMode, I
         (false, false) => PidMode::Container,
     };
     (network, pid, ipc)
+}
+
+/// Source: `validateHostUsers` of `pkg/apis/core/validation/validation.go`.
+fn users(notes: &mut Notes<'_>, spec: &PodSpec) -> UserMode {
+    if spec.host_users != Some(false) {
+        return UserMode::Node;
+    }
+    for (field, of_node) in
+        [("hostNetwork", spec.host_network), ("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc)]
+    {
+        if of_node == Some(true) {
+            notes.fault(&format!("spec.{field}"), "cannot be true when `hostUsers` is false");
+        }
+    }
+    UserMode::Pod
 }
 
 fn restart_policy(notes: &mut Notes<'_>, spec: &PodSpec) -> RestartPolicy {

@@ -59,6 +59,7 @@ pub(super) fn of_container(
     notes: &mut Notes<'_>,
     field: &str,
     written: Option<&SecurityContext>,
+    has_users: bool,
 ) -> ContainerSecurity {
     let Some(written) = written else { return ContainerSecurity::default() };
     let at = |name: &str| format!("{field}.{name}");
@@ -75,8 +76,8 @@ pub(super) fn of_container(
             notes.fault(&at("allowPrivilegeEscalation"), "cannot be false while CAP_SYS_ADMIN is added");
         }
     }
-    // Validation: without a user namespace, /proc unmasked is the node's. `hostUsers: false` has a fault of its own.
-    if written.proc_mount.as_deref() == Some("Unmasked") {
+    // Without a user namespace, /proc unmasked is the node's.
+    if written.proc_mount.as_deref() == Some("Unmasked") && !has_users {
         notes.fault(&at("procMount"), "`hostUsers` must be false to use `Unmasked`");
     }
     ContainerSecurity {

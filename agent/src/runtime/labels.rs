@@ -41,6 +41,10 @@ pub const RUN_DIR: &str = "berth.dev/run-dir";
 pub const HANDLER: &str = "berth.dev/handler";
 /// Keeps a snapshot until it is removed, while no container record does: a value of any kind.
 pub const GC_ROOT: &str = "containerd.io/gc.root";
+/// On a snapshot: as whom the users that own its files are seen, as `container:host:count` (`core/snapshots/snapshotter.go`).
+pub const UID_MAPPING: &str = "containerd.io/snapshot/uidmapping";
+/// The same of groups.
+pub const GID_MAPPING: &str = "containerd.io/snapshot/gidmapping";
 
 /// Whether a record is that of the agent with this run directory (decision 0027). One that names no run directory was made by an
 /// earlier version, which knew of no second agent at the same containerd.

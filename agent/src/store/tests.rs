@@ -10,6 +10,7 @@ use berth_core::{
     spec::{Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
+    users::HostIds,
 };
 use jiff::Timestamp;
 
@@ -74,6 +75,7 @@ fn record() -> PodRecord {
         sandbox: 2,
         sandbox_id: SandboxId::from_known("sandbox-of-another-formula"),
         earlier_sandbox: Some(SandboxId::from_known("the-one-before")),
+        ids: Some(HostIds { first: 131_072, count: 65_536 }),
         network: Some(NetworkStatus { ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()] }),
         containers: BTreeMap::from([(ContainerName::new("web"), container)]),
         conditions: BTreeMap::from(conditions),

@@ -16,6 +16,7 @@ use berth_core::{
     spec::{Resize, Source},
     status::{ConditionKind, NetworkStatus},
     time::Mono,
+    users::HostIds,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,9 @@ struct Wire {
     sandbox_id: Option<String>,
     /// Since version 2.
     earlier_sandbox: Option<String>,
+    /// Absent in records of agents that gave no pod a user namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ids: Option<WireIds>,
     network: Option<Vec<IpAddr>>,
     containers: BTreeMap<String, WireContainer>,
     conditions: BTreeMap<String, WireTransition>,
@@ -91,6 +95,12 @@ struct Wire {
 struct WireResize {
     allocated: String,
     generation: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireIds {
+    first: u32,
+    count: u32,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy)]
@@ -251,6 +261,7 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
         sandbox: record.sandbox,
         sandbox_id: Some(record.sandbox_id.to_string()),
         earlier_sandbox: record.earlier_sandbox.as_ref().map(ToString::to_string),
+        ids: record.ids.map(|HostIds { first, count }| WireIds { first, count }),
         network: record.network.as_ref().map(|network| network.ips.clone()),
         containers: record
             .containers
@@ -338,6 +349,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         sandbox: wire.sandbox,
         sandbox_id,
         earlier_sandbox,
+        ids: wire.ids.map(|WireIds { first, count }| HostIds { first, count }),
         network: wire.network.filter(|_| this_boot).map(|ips| NetworkStatus { ips }),
         containers,
         conditions: conditions.collect(),

@@ -154,7 +154,7 @@ impl Floor {
     }
 
     fn prepare(&self, names: &Names, spec: &str) -> Result<()> {
-        netns::ensure(&names.netns)?;
+        netns::ensure(&names.netns, None)?;
         for group in &names.groups {
             fs::create_dir(group).with_context(|| format!("make cgroup {}", group.display()))?;
         }

@@ -79,6 +79,7 @@ mod systemd;
 mod unanswered;
 mod unpack;
 mod upgrade;
+mod users;
 mod versions;
 mod volumes;
 
@@ -152,7 +153,14 @@ fn main() -> ExitCode {
         demo::tests(),
         crash::tests(),
     ];
-    let later = [api_status::tests(), api_debug::tests(), hooks::tests(), server::tests(), soak::tests()];
+    let later = [
+        api_status::tests(),
+        api_debug::tests(),
+        hooks::tests(),
+        users::tests(),
+        server::tests(),
+        soak::tests(),
+    ];
     let last = [systemd::tests(), collection::tests()];
     suite::main(all.into_iter().chain(later).chain(last).flatten().collect())
 }

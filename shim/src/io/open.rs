@@ -11,7 +11,7 @@ use std::process::Stdio;
 use berth_shim_core::log::Stream;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
-use nix::unistd::pipe2;
+use nix::unistd::{Gid, Uid, fchown, pipe2};
 use thiserror::Error;
 
 use super::logger::{Logger, Owner};
@@ -26,6 +26,8 @@ pub(crate) enum OpenError {
     Path { path: PathBuf, source: io::Error },
     #[error("make a pipe")]
     Pipe(#[source] nix::Error),
+    #[error("give a pipe to the root of the pod's user namespace")]
+    Give(#[source] nix::Error),
     #[error(
         "start the thread that writes the output: the process may need a higher limit of tasks (pids.max)"
     )]
@@ -74,6 +76,16 @@ pub(crate) struct Prepared {
     pub(crate) capture: Option<Capture>,
     /// A program that must say that it is ready before the process may be started.
     pub(crate) logger: Option<Logger>,
+}
+
+impl Prepared {
+    /// Has the pipes belong to the root of a user namespace: a process in it opens its own streams by their path. Who owns a pipe is
+    /// asked of either end.
+    pub(crate) fn give_to(&self, (uid, gid): (u32, u32)) -> Result<(), OpenError> {
+        let root = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        let mut pipes = self.outputs.iter().map(|(_, pipe)| pipe).chain(&self.input);
+        pipes.try_for_each(|pipe| fchown(pipe, root.0, root.1)).map_err(OpenError::Give)
+    }
 }
 
 /// Opens what `wiring` says. With a terminal the runtime itself gets no streams: the master is theirs.

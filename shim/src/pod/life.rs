@@ -53,6 +53,11 @@ impl Pod {
         self.options.as_ref()
     }
 
+    /// The user and group of the node that are root of the pod's user namespace, where it has one.
+    pub(crate) fn root(&self) -> Option<(u32, u32)> {
+        self.namespaces().user().map(|maps| (maps.uids.root(), maps.gids.root()))
+    }
+
     pub(super) fn namespaces(&self) -> &Namespaces {
         &self.asked.namespaces
     }

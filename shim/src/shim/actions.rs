@@ -231,6 +231,9 @@ impl Shim {
         let owner = Owner { name, namespace: &self.home.namespace, pod: self.pod.as_ref() };
         let (child, kept) =
             io::prepare(&writing, wiring, &owner, terminal).map_err(|error| failed(&error))?;
+        if let Some(root) = self.pod.as_ref().and_then(Pod::root) {
+            kept.give_to(root).map_err(|error| failed(&error))?;
+        }
         Ok(Streams { child, kept, console })
     }
 

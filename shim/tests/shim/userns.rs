@@ -129,7 +129,7 @@ fn mount_sysfs(spec: Spec) -> Spec {
 fn members_are_root_of_their_pod_alone(world: &World) {
     let pod = start_pod(world, |_| ());
     let script = "cat /proc/self/uid_map /proc/self/gid_map | tr -s ' '; id -u; hostname; ls /sys/class/net; \
-        stat -c %u:%g /; touch /tmp/made && stat -c %u:%g /tmp/made; echo done; exec sleep 1000";
+        stat -c %u:%g /; touch /tmp/made && stat -c %u:%g /tmp/made; echo done > /dev/stdout; exec sleep 1000";
     let task = run(&pod.shim, "c1", mount_sysfs(member(script, &PODS)));
     task.log.says("done");
     let map = format!(" 0 {ROOT} {IDS}\n");

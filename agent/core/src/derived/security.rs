@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::spec::{IpcMode, NetworkMode, Pod, Sysctl};
+use crate::spec::{IpcMode, NetworkMode, Pod, Sysctl, UserMode};
 
 /// Longest name of a sysctl.
 const NAME_BYTES_MAX: usize = 253;
@@ -32,7 +32,8 @@ const SAFE: [&str; 12] = [
 /// What a network namespace of a pod's own has unless the pod says otherwise: every user may listen on every port, and
 /// ping (`enable_unprivileged_ports` and `enable_unprivileged_icmp` of containerd's CRI, both true where nothing is said).
 const OF_OWN_NETWORK: [(&str, &str); 2] =
-    [("net.ipv4.ip_unprivileged_port_start", "0"), ("net.ipv4.ping_group_range", "0 2147483647")];
+    [("net.ipv4.ip_unprivileged_port_start", "0"), (PING_GROUPS, "0 2147483647")];
+const PING_GROUPS: &str = "net.ipv4.ping_group_range";
 
 /// Why a pod's sysctls are refused: reason `SysctlForbidden` of the pod's failure, these words its message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -85,7 +86,9 @@ pub fn check_sysctls(pod: &Pod, allowed: &[String]) -> Result<Vec<Sysctl>, Sysct
 pub fn sandbox_sysctls(pod: &Pod, allowed: &[String]) -> Result<Vec<Sysctl>, SysctlError> {
     let mut all = check_sysctls(pod, allowed)?;
     if pod.network == NetworkMode::Pod {
-        for (name, value) in OF_OWN_NETWORK {
+        // A pod with a user namespace has not all of these groups.
+        let has_groups = |name: &str| pod.users == UserMode::Node || name != PING_GROUPS;
+        for (name, value) in OF_OWN_NETWORK.into_iter().filter(|(name, _)| has_groups(name)) {
             if !all.iter().any(|sysctl| sysctl.name == name) {
                 all.push(Sysctl { name: name.to_owned(), value: value.to_owned() });
             }

@@ -15,9 +15,10 @@ use crate::{
     id::PodUid,
     pod::PodMachine,
     record::Goal,
-    spec::{Pod, Source},
+    spec::{Pod, Source, UserMode},
     status::{Note, PodEvent, Severity},
     time::Now,
+    users::HostIds,
 };
 
 impl Node {
@@ -142,12 +143,14 @@ impl Node {
             self.has_waiting = true;
             return;
         }
+        let ids = self.ids_for(&spec);
         let mut pod = match &self.boot {
             Boot::Adopting(inherited) if !inherited.is_gone(&uid) => {
                 PodMachine::found(spec, &inherited.observation, now)
             }
             Boot::Waiting | Boot::Adopting(_) | Boot::Done => PodMachine::new(spec, now),
         };
+        pod.give_ids(ids);
         if let Verdict::Rejected { reason, message } = verdict {
             pod.reject(&reason, &message, now);
         }
@@ -155,6 +158,17 @@ impl Node {
         self.refused.remove(&uid);
         self.pods.insert(uid.clone(), pod);
         self.advance(&uid, now);
+    }
+
+    /// Ids of the node for a pod with a user namespace of its own.
+    fn ids_for(&self, spec: &Pod) -> Option<HostIds> {
+        match spec.users {
+            UserMode::Node => None,
+            UserMode::Pod => {
+                let taken = self.pods.values().filter_map(|pod| pod.life().record.ids);
+                self.config.pod_ids.give(&spec.uid, taken)
+            }
+        }
     }
 
     /// Whether a pod of an earlier run of the agent has the name of this one, and its source has not told whether it is still to be here:

@@ -159,6 +159,9 @@ pub enum ConfigError {
         /// What is wrong with it.
         why: String,
     },
+    /// Ids of the pod cannot be written.
+    #[error("map the ids of the pod's user namespace: {0}")]
+    Maps(String),
 }
 
 impl ConfigError {
@@ -189,7 +192,8 @@ impl ConfigError {
             | Self::CapabilityUnavailable { .. }
             | Self::ImageVolume { .. }
             | Self::ImageVolumes { .. }
-            | Self::Seccomp { .. } => "CreateContainerError",
+            | Self::Seccomp { .. }
+            | Self::Maps(_) => "CreateContainerError",
         }
     }
 }

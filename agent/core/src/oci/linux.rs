@@ -1,12 +1,13 @@
 //! The Linux part of the spec: namespaces, cgroup, what of the kernel is hidden.
 
-use oci_spec::runtime::{Linux, LinuxNamespace, LinuxNamespaceType};
+use oci_spec::runtime::{Linux, LinuxIdMapping, LinuxIdMappingBuilder, LinuxNamespace, LinuxNamespaceType};
 
 use super::{ConfigError, ContainerInputs, capabilities, resources, seccomp};
 use crate::{
     cgroup::names,
     config::CgroupVersion,
-    spec::{IpcMode, NetworkMode, PidMode, ProcMount, Seccomp},
+    spec::{IpcMode, NetworkMode, PidMode, ProcMount, Seccomp, UserMode},
+    users::HostIds,
 };
 
 /// Source: `pkg/securitycontext/util.go` `defaultMaskedPaths`.
@@ -68,6 +69,7 @@ pub(super) fn seccomp_choice(inputs: &ContainerInputs<'_>) -> SeccompChoice {
 pub(super) fn linux(
     inputs: &ContainerInputs<'_>,
     seccomp: &SeccompChoice,
+    maps: Option<&[LinuxIdMapping]>,
     root_propagation: Option<&'static str>,
 ) -> Result<Linux, ConfigError> {
     let ContainerInputs { node, pod, container, id, .. } = *inputs;
@@ -83,6 +85,8 @@ pub(super) fn linux(
         .set_namespaces(Some(namespaces(inputs)))
         .set_masked_paths(Some(masked))
         .set_readonly_paths(Some(read_only))
+        .set_uid_mappings(maps.map(<[LinuxIdMapping]>::to_vec))
+        .set_gid_mappings(maps.map(<[LinuxIdMapping]>::to_vec))
         .set_rootfs_propagation(root_propagation.map(str::to_owned))
         .set_seccomp(match seccomp {
             SeccompChoice::None => None,
@@ -93,6 +97,12 @@ pub(super) fn linux(
             SeccompChoice::File(_) => Some(seccomp::deny_all()),
         });
     Ok(linux)
+}
+
+/// Ids of the pod and those of the node that they are.
+pub(super) fn maps(ids: HostIds) -> Result<Vec<LinuxIdMapping>, ConfigError> {
+    let map = LinuxIdMappingBuilder::default().container_id(0_u32).host_id(ids.first).size(ids.count);
+    Ok(vec![map.build().map_err(|error| ConfigError::Maps(error.to_string()))?])
 }
 
 /// What is masked and what is read-only. Every CPU's thermal counters are masked, which tell of its neighbours; runtimes pass
@@ -108,7 +118,8 @@ fn hidden_paths(inputs: &ContainerInputs<'_>) -> (Vec<String>, Vec<String>) {
 /// Namespaces of the pod are paths to be replaced by the shim, which holds them; without a path the runtime makes one for
 /// the container; no entry is the node's own.
 fn namespaces(inputs: &ContainerInputs<'_>) -> Vec<LinuxNamespace> {
-    const OF_POD: [(LinuxNamespaceType, &str); 4] = [
+    const OF_POD: [(LinuxNamespaceType, &str); 5] = [
+        (LinuxNamespaceType::User, "/proc/1/ns/user"),
         (LinuxNamespaceType::Network, "/proc/1/ns/net"),
         (LinuxNamespaceType::Ipc, "/proc/1/ns/ipc"),
         (LinuxNamespaceType::Uts, "/proc/1/ns/uts"),
@@ -121,10 +132,8 @@ fn namespaces(inputs: &ContainerInputs<'_>) -> Vec<LinuxNamespace> {
         LinuxNamespaceType::Network | LinuxNamespaceType::Uts => own_network,
         LinuxNamespaceType::Ipc => matches!(pod.ipc, IpcMode::Pod),
         LinuxNamespaceType::Pid => matches!(pod.pid, PidMode::Pod),
-        LinuxNamespaceType::Mount
-        | LinuxNamespaceType::User
-        | LinuxNamespaceType::Cgroup
-        | LinuxNamespaceType::Time => false,
+        LinuxNamespaceType::User => matches!(pod.users, UserMode::Pod),
+        LinuxNamespaceType::Mount | LinuxNamespaceType::Cgroup | LinuxNamespaceType::Time => false,
     };
     let shared = OF_POD.into_iter().filter(|(kind, _)| of_pod(*kind)).map(|(kind, path)| {
         let mut namespace = LinuxNamespace::default();

@@ -3,7 +3,7 @@
 //! Source: `pkg/kubelet/kubelet_pods.go` `makeMounts`, `pkg/kubelet/kuberuntime/kuberuntime_container.go` `makeMounts`,
 //! containerd `internal/cri/opts` `withMounts` and `internal/cri/server` `linuxContainerMounts`, `volumeMounts`.
 
-use oci_spec::runtime::Mount as OciMount;
+use oci_spec::runtime::{LinuxIdMapping, Mount as OciMount};
 
 use super::{
     ConfigError, ContainerInputs, ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind,
@@ -44,6 +44,7 @@ pub(super) fn mounts(
     environment: &Environment,
     budget: &mut Budget,
     names: &HostNames,
+    maps: Option<&[LinuxIdMapping]>,
 ) -> Result<Mounts, ConfigError> {
     let mut all = Mounts::default();
     let mut binds = volume_binds(inputs, environment, budget, &mut all)?;
@@ -69,7 +70,7 @@ pub(super) fn mounts(
     binds.sort_by_key(|bind| bind.to.matches('/').count());
     all.root_propagation = root_propagation(&binds);
     all.mounts = base(inputs, &binds);
-    all.mounts.extend(binds.iter().map(Bind::mount));
+    all.mounts.extend(binds.iter().map(|bind| bind.mount(maps)));
     Ok(all)
 }
 
@@ -87,14 +88,20 @@ impl Bind {
         Self { from, to, read_only: false, propagation: MountPropagation::Private }
     }
 
-    fn mount(&self) -> OciMount {
+    /// In a user namespace files belong to whom they do on the node, by number.
+    fn mount(&self, maps: Option<&[LinuxIdMapping]>) -> OciMount {
         let propagation = match self.propagation {
             MountPropagation::Private => "rprivate",
             MountPropagation::HostToContainer => "rslave",
             MountPropagation::Bidirectional => "rshared",
         };
         let access = if self.read_only { "ro" } else { "rw" };
-        mount(&self.to, "bind", &self.from, &["rbind", propagation, access])
+        let idmap = maps.map(|_| "idmap");
+        let options: Vec<&str> = ["rbind", propagation, access].into_iter().chain(idmap).collect();
+        let mut mount = mount(&self.to, "bind", &self.from, &options);
+        let maps = maps.map(<[LinuxIdMapping]>::to_vec);
+        mount.set_uid_mappings(maps.clone()).set_gid_mappings(maps);
+        mount
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
     paths,
     spec::{Container, MountPropagation, NetworkMode, Pod},
     status::NetworkStatus,
+    users::HostIds,
 };
 
 /// Version of the spec that is written: the newest that every runtime of the field takes (crun 1.8.1 refuses more).
@@ -44,6 +45,8 @@ pub struct ContainerInputs<'a> {
     pub accounts: &'a Accounts,
     /// Process id of the container whose process namespace it joins in place of one of its own.
     pub target: Option<u32>,
+    /// Ids of the node that are the pod's, where it has a user namespace of its own.
+    pub ids: Option<HostIds>,
     /// Addresses of the pod, once wired.
     pub network: Option<&'a NetworkStatus>,
     /// Where each volume of the pod is on the node.
@@ -153,8 +156,9 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
     let user = user::resolve(inputs)?;
     let mut budget = Budget::whole();
     let env = process::environment(inputs, &mut budget)?;
+    let maps = inputs.ids.map(linux::maps).transpose()?;
     let process = process::process(inputs, &env, &mut budget, user)?;
-    let mounts = mounts::mounts(inputs, &env, &mut budget, &names)?;
+    let mounts = mounts::mounts(inputs, &env, &mut budget, &names, maps.as_deref())?;
     let seccomp = linux::seccomp_choice(inputs);
 
     let mut root = Root::default();
@@ -165,7 +169,7 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
         .set_root(Some(root))
         .set_hostname(None)
         .set_annotations(Some(annotations::annotations(inputs).into_iter().collect()))
-        .set_linux(Some(linux::linux(inputs, &seccomp, mounts.root_propagation)?))
+        .set_linux(Some(linux::linux(inputs, &seccomp, maps.as_deref(), mounts.root_propagation)?))
         .set_mounts(Some(mounts.mounts));
     Ok(ContainerPlan {
         spec,

@@ -29,6 +29,7 @@ use crate::{
     spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
+    users::HostIds,
 };
 
 impl PodMachine {
@@ -54,6 +55,11 @@ impl PodMachine {
         } else if self.life.spec.deletion.is_some() {
             self.terminate(now);
         }
+    }
+
+    /// Ids of the node that are its own from now on. None are to be had when every pod has some.
+    pub(crate) fn give_ids(&mut self, ids: Option<HostIds>) {
+        self.life.record.ids = ids;
     }
 
     /// It may not begin. Source: `rejectPod` of `pkg/kubelet/kubelet.go`.

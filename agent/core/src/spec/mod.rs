@@ -20,7 +20,7 @@ pub use lifecycle::{Hook, HookMoment, Lifecycle};
 pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
     DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, ReadinessGate, Resize,
-    RestartPolicy, Source, Sysctl,
+    RestartPolicy, Source, Sysctl, UserMode,
 };
 pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};

@@ -58,6 +58,8 @@ pub struct Pod {
     pub pid: PidMode,
     /// Owner of its ipc namespace.
     pub ipc: IpcMode,
+    /// Owner of its user namespace.
+    pub users: UserMode,
     /// `spec.hostname`.
     pub hostname: Option<String>,
     /// `spec.hostnameOverride`: a DNS name that takes the place of every other, domain included.
@@ -219,6 +221,15 @@ pub enum IpcMode {
     Pod,
     /// The node's (`hostIPC`).
     Node,
+}
+
+/// Owner of a pod's user namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserMode {
+    /// The node's.
+    Node,
+    /// Its own (`hostUsers: false`, KEP-127).
+    Pod,
 }
 
 /// One entry of `spec.hostAliases`.

@@ -12,8 +12,9 @@ use berth_core::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         Lifecycle, Medium, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler,
         ProbePort, Probes, QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio,
-        TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
+        TerminationMessage, TerminationMessagePolicy, UserMode, Volume, VolumeSource,
     },
+    users::PodIds,
 };
 
 pub(crate) fn node() -> NodeConfig {
@@ -40,6 +41,8 @@ pub(crate) fn node() -> NodeConfig {
             run: "/run/berth".into(),
             seccomp: "/var/lib/kubelet/seccomp".into(),
         },
+        // So few that pods meet.
+        pod_ids: PodIds::of(1 << 16, 110 << 16, 1 << 16, 110).unwrap(),
         dns: DnsSettings::default(),
         cgroups: CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/"),
         pulls: PullSettings { parallel_max: None, qps: 5, burst: 10 },
@@ -83,6 +86,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         network: NetworkMode::Pod,
         pid: PidMode::Container,
         ipc: IpcMode::Pod,
+        users: UserMode::Node,
         hostname: None,
         hostname_override: None,
         subdomain: None,

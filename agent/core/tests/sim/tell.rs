@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use berth_core::{
     effect::{Act, Effect, NodeAct},
     id::{PodUid, SandboxId},
-    pod::port::{hook::HookCall, look::LookRequest, signal::StopSignal},
+    pod::port::{hook::HookCall, look::LookRequest, network::NetnsRequest, signal::StopSignal},
     record::{Afterwards, PodRecord, PostStart},
     status::{ContainerState, ContainerStatus, PodStatus},
 };
@@ -54,7 +54,10 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
             let about = note.container.as_ref().map(|name| format!(" [{name}]")).unwrap_or_default();
             format!("{about} {:?} {}: {}", note.severity, note.reason, note.message)
         }
-        Act::EnsureNetns(id) | Act::RemoveSandbox(id) | Act::KillShim(id) | Act::RemoveNetns(id) => {
+        Act::EnsureNetns(NetnsRequest { sandbox: id, .. })
+        | Act::RemoveSandbox(id)
+        | Act::KillShim(id)
+        | Act::RemoveNetns(id) => {
             format!(" {}", attempt_of(pod, id))
         }
         Act::EnsureNetwork(request) | Act::RemoveNetwork(request) => {

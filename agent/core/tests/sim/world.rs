@@ -13,6 +13,7 @@ mod removal;
 mod seen;
 mod shims;
 mod strays;
+mod users;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,6 +39,7 @@ use berth_core::{
     spec::{HookMoment, Pod, ProbeKind, QosClass},
     status::PodStatus,
     time::{Mono, Now},
+    users::HostIds,
 };
 
 pub(crate) use self::processes::Manner;
@@ -54,6 +56,8 @@ pub(crate) struct World {
     pub(crate) volumes: BTreeSet<(PodUid, VolumeName)>,
     pub(crate) contents: Contents,
     pub(crate) netns: BTreeMap<SandboxId, PodUid>,
+    /// Ids of user namespaces that own network namespaces.
+    ids: BTreeMap<SandboxId, HostIds>,
     pub(crate) networks: BTreeMap<SandboxId, PodUid>,
     pub(crate) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(crate) snapshots: BTreeMap<ContainerId, PodUid>,

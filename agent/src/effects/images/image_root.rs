@@ -64,7 +64,7 @@ fn mount_read_only(one: &Mount, target: &Path) -> io::Result<()> {
                 .options
                 .iter()
                 .map(String::as_str)
-                .filter(|option| !matches!(*option, "ro" | "rw"))
+                .filter(|option| !matches!(*option, "ro" | "rw") && !is_map(option))
                 .collect();
             Ok(mount(
                 Some(one.source.as_str()),
@@ -75,6 +75,11 @@ fn mount_read_only(one: &Mount, target: &Path) -> io::Result<()> {
             )?)
         }
     }
+}
+
+/// For whom owners are shifted: who looks sees them as the image has them.
+fn is_map(option: &str) -> bool {
+    ["uidmap=", "gidmap="].iter().any(|name| option.starts_with(name))
 }
 
 fn bind(source: &str, target: &Path) -> io::Result<()> {

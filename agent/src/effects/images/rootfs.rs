@@ -1,10 +1,12 @@
 //! Writable layers of containers, and the account files of their images.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, Read},
     os::fd::BorrowedFd,
     sync::Arc,
+    time::Duration,
 };
 
 use berth_core::{
@@ -13,6 +15,7 @@ use berth_core::{
     id::{ContainerId, PodUid},
     oci::Accounts,
     pod::port::rootfs::RootfsRequest,
+    users::HostIds,
 };
 use containerd_client::{
     services::v1::snapshots::{MountsRequest, PrepareSnapshotRequest},
@@ -29,11 +32,15 @@ use super::{
 };
 use crate::{
     runtime::{
-        CallError, Containerd,
-        labels::{GC_ROOT, POD_UID},
+        CallError, Containerd, REMAP_IDS,
+        labels::{GC_ROOT, GID_MAPPING, POD_UID, UID_MAPPING},
+        shifts_owners,
     },
     workers::Sort,
 };
+
+/// What containerd gets to tell of a snapshotter, which it does from memory.
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Largest account file that is read (CVE-2025-4437, CVE-2026-47262). Distributions' own are below 4 KiB.
 const FILE_MAX: u64 = 1 << 20;
@@ -47,13 +54,19 @@ pub(in crate::effects) async fn ensure(
     let id = request.id.as_str();
     // Until there is a container record nothing refers to the snapshot, and containerd's garbage collection would take
     // it. The label keeps it; it goes with the snapshot.
-    let labels = [(GC_ROOT.to_owned(), "berth".to_owned()), (POD_UID.to_owned(), pod.to_string())];
+    let mut labels =
+        HashMap::from([(GC_ROOT.to_owned(), "berth".to_owned()), (POD_UID.to_owned(), pod.to_string())]);
     let snapshotter = host.settings().snapshotter.clone();
+    if let Some(HostIds { first, count }) = request.ids {
+        can_shift_owners(host, &snapshotter).await?;
+        let map = format!("0:{first}:{count}");
+        labels.extend([UID_MAPPING, GID_MAPPING].map(|label| (label.to_owned(), map.clone())));
+    }
     let prepare = PrepareSnapshotRequest {
         snapshotter: snapshotter.clone(),
         key: id.to_owned(),
         parent: request.image.chain_id.clone(),
-        labels: labels.into(),
+        labels,
     };
     let mut client = host.containerd.snapshots();
     let mounts = match host.containerd.call("prepare root file system", id, client.prepare(prepare)).await {
@@ -68,6 +81,17 @@ pub(in crate::effects) async fn ensure(
         Err(error) => return Err(not_prepared(error)),
     };
     Ok(Outcome::Rootfs(accounts(host, pod, request, &mounts).await?))
+}
+
+/// Whether a snapshotter has a layer's files belong to others, without a copy of the image for each pod.
+async fn can_shift_owners(host: &Host, snapshotter: &str) -> Result<(), Failure> {
+    if shifts_owners(&host.containerd, snapshotter, ASKED_WITHIN).await? {
+        return Ok(());
+    }
+    Err(config(format!(
+        "prepare root file system of a pod with a user namespace: snapshotter {snapshotter} cannot shift owners \
+        (capability {REMAP_IDS}); overlayfs can since Linux 5.19"
+    )))
 }
 
 /// What containerd does not find is the image's layers: somebody removed the image since it was looked at.

@@ -12,7 +12,7 @@ use berth_core::{
     pod::port::{
         cgroup::CgroupRequest,
         hook::{HookCall, HookRequest},
-        network::NetworkRequest,
+        network::{NetnsRequest, NetworkRequest},
         probe::{ExecProbe, ProbeCall, ProbeRequest},
         removal::RemoveContainerRequest,
         rootfs::RootfsRequest,
@@ -135,7 +135,10 @@ fn making() -> Vec<(Act, Row)> {
             ("ensure-cgroup", Some(Kernel), 60, Some("cgroup u")),
         ),
         (Act::EnsureDirs(name()), ("ensure-dirs", None, 60, None)),
-        (Act::EnsureNetns(sandbox()), ("ensure-netns", Some(Kernel), 60, Some("network namespace s1"))),
+        (
+            Act::EnsureNetns(NetnsRequest { sandbox: sandbox(), ids: None }),
+            ("ensure-netns", Some(Kernel), 60, Some("network namespace s1")),
+        ),
         (Act::EnsureNetwork(network()), ("ensure-network", Some(Network), 240, None)),
         (
             Act::EnsureSandbox(Box::new(SandboxRequest {
@@ -144,12 +147,13 @@ fn making() -> Vec<(Act, Row)> {
                 pod: pod(),
                 hostname: "web".into(),
                 sysctls: Vec::new(),
+                ids: None,
             })),
             ("ensure-sandbox", Some(Start), 240, None),
         ),
         (Act::EnsureVolume(Box::new(volume)), ("ensure-volume", None, 300, None)),
         (
-            Act::EnsureRootfs(RootfsRequest { id: container(), image: image() }),
+            Act::EnsureRootfs(RootfsRequest { id: container(), image: image(), ids: None }),
             ("ensure-rootfs", Some(Layers), 240, None),
         ),
         (Act::StartContainer(start()), ("start-container", None, 240, None)),

@@ -14,10 +14,11 @@ use berth_core::{
     paths,
     pod::port::{sandbox::SandboxRequest, start::StartRequest},
     spec::{IpcMode, NetworkMode, PidMode, Stdin},
+    users::HostIds,
 };
 use berth_proto::{
     pack,
-    shim::{NamespaceMode, SandboxOptions},
+    shim::{IdMapping, NamespaceMode, SandboxOptions},
 };
 use containerd_client::{
     services::v1::{
@@ -209,7 +210,9 @@ async fn shut_down(host: &Host, id: &SandboxId) -> Result<(), Failure> {
 }
 
 fn options(host: &Host, request: &SandboxRequest, oci: OciCommand) -> SandboxOptions {
-    let SandboxRequest { id, pod, hostname, sysctls, .. } = request;
+    let SandboxRequest { id, pod, hostname, sysctls, ids, .. } = request;
+    let map = |ids: HostIds| IdMapping { container_id: 0, host_id: ids.first, size: ids.count };
+    let maps: Vec<IdMapping> = ids.map(map).into_iter().collect();
     let ipc = match pod.ipc {
         IpcMode::Pod => NamespaceMode::Pod,
         IpcMode::Node => NamespaceMode::Node,
@@ -234,7 +237,7 @@ fn options(host: &Host, request: &SandboxRequest, oci: OciCommand) -> SandboxOpt
         runtime_args: oci.args,
         oom_score_adj: Some(SHIM_OOM_SCORE.max(host.node().oom_score_floor)),
         shm_size: 0,
-        uid_mappings: Vec::new(),
-        gid_mappings: Vec::new(),
+        uid_mappings: maps.clone(),
+        gid_mappings: maps,
     }
 }

@@ -55,6 +55,14 @@ impl Grouped<'_> {
                 self.name
             )));
         }
+        // Source: `GetOrCreateUserNamespaceMappings` of `pkg/kubelet/userns/userns_manager.go`.
+        if request.ids.is_some() {
+            let handler = request.pod.runtime.as_ref();
+            let who = handler.map_or("runtime".to_owned(), |name| format!("RuntimeClass handler {name:?}"));
+            return Err(config(format!(
+                "can't set `spec.hostUsers: false`, {who} does not support user namespaces"
+            )));
+        }
         Ok(())
     }
 

@@ -167,7 +167,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
         json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [1] } }]);
     for (field, place, value) in [
         ("spec.automountServiceAccountToken", "/spec/automountServiceAccountToken", json!(false)),
-        ("spec.hostUsers", "/spec/hostUsers", json!(false)),
         ("spec.preemptionPolicy", "/spec/preemptionPolicy", json!("Never")),
         ("spec.resourceClaims", "/spec/resourceClaims", named_object.clone()),
         ("spec.schedulerName", "/spec/schedulerName", json!("mine")),

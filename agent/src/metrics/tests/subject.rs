@@ -7,6 +7,7 @@ use berth_core::{
     id::OpId,
     oci::{ContainerPlan, HostDevices},
     pod::port::{
+        network::NetnsRequest,
         probe::{ExecProbe, ProbeCall, ProbeRequest},
         sandbox::SandboxRequest,
         start::StartRequest,
@@ -64,7 +65,8 @@ fn start(kind: ContainerKind) -> Act {
 fn sandbox(runtime: Option<&str>) -> Act {
     let pod = Arc::new(Pod { runtime: runtime.map(str::to_owned), ..(*pod()).clone() });
     let (id, hostname) = (SandboxId::of(&pod.uid, 0), "web".to_owned());
-    Act::EnsureSandbox(Box::new(SandboxRequest { id, attempt: 0, pod, hostname, sysctls: Vec::new() }))
+    let sysctls = Vec::new();
+    Act::EnsureSandbox(Box::new(SandboxRequest { id, attempt: 0, pod, hostname, sysctls, ids: None }))
 }
 
 fn probe(kind: ProbeKind, call: ProbeCall) -> Act {
@@ -103,7 +105,8 @@ fn effects_are_about_what_is_begun_made_or_asked() {
             assert_eq!(of(probe(kind, call)), expected);
         }
     }
-    for act in [Act::Forget, Act::EnsureNetns(SandboxId::from_known("s")), Act::RemoveVolumes, Act::Sweep] {
+    let netns = NetnsRequest { sandbox: SandboxId::from_known("s"), ids: None };
+    for act in [Act::Forget, Act::EnsureNetns(netns), Act::RemoveVolumes, Act::Sweep] {
         assert_eq!(of(act), Subject::Other);
     }
     assert_eq!(Subject::of(&Effect::Node { op: OpId(1), act: NodeAct::ReadNodeObject }), Subject::Other);

@@ -10,7 +10,7 @@ use crate::{
     id::{Attempt, SandboxId},
     node::Node,
     observation::{Observation, ObservedSandbox},
-    spec::Source,
+    spec::{Source, UserMode},
     time::{Mono, Now},
 };
 
@@ -106,6 +106,9 @@ fn a_network_of_its_own_lets_every_user_listen_and_ping() {
         let expected: Vec<Sysctl> = expected.iter().map(sysctl).collect();
         assert_eq!(sandbox_sysctls(&pod, &[]), Ok(expected), "{network:?} {own:?}");
     }
+    let mapped = Pod { users: UserMode::Pod, ..fixtures::pod(vec![]) };
+    let ports = Sysctl { name: PORTS.into(), value: "0".into() };
+    assert_eq!(sandbox_sysctls(&mapped, &[]), Ok(vec![ports]), "a user namespace has not all groups");
     sandbox_sysctls(&pod("vm.swappiness", "1"), &[]).unwrap_err();
 }
 

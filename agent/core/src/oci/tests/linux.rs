@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use oci_spec::runtime::{Linux, LinuxSeccompAction};
+use oci_spec::runtime::{Linux, LinuxIdMapping, LinuxSeccompAction};
 
 use super::Bench;
 use crate::{
     config::{CgroupDriver, CgroupVersion},
     fixtures,
     oci::ConfigError,
-    spec::{IpcMode, NetworkMode, PidMode, ProcMount, QosClass, Resources, Seccomp},
+    spec::{IpcMode, NetworkMode, PidMode, ProcMount, QosClass, Resources, Seccomp, UserMode},
+    users::HostIds,
 };
 
 const GIB: u64 = 1 << 30;
@@ -64,6 +65,32 @@ fn namespaces_of_the_pod_are_placeholders_those_of_the_container_are_new() {
         });
         assert_eq!(namespaces(&bench), expected);
     }
+}
+
+#[test]
+fn a_pod_with_a_user_namespace_has_its_ids_in_all_that_it_mounts_of_the_node() {
+    let bench = Bench::with(|bench| {
+        bench.pod.users = UserMode::Pod;
+        bench.ids = Some(HostIds { first: 131_072, count: 65_536 });
+    });
+    assert_eq!(namespaces(&bench)[0], "user=/proc/1/ns/user");
+    let is_map = |maps: &Option<Vec<LinuxIdMapping>>| {
+        let all: Vec<_> =
+            maps.iter().flatten().map(|it| (it.container_id(), it.host_id(), it.size())).collect();
+        all == [(0, 131_072, 65_536)]
+    };
+    let linux = linux(&bench);
+    assert!(is_map(linux.uid_mappings()) && is_map(linux.gid_mappings()), "{linux:?}");
+    let spec = bench.spec();
+    for mount in spec.mounts().iter().flatten() {
+        let is_bound = mount.typ().as_deref() == Some("bind");
+        assert_eq!(is_map(mount.uid_mappings()) && is_map(mount.gid_mappings()), is_bound, "{mount:?}");
+        let options = mount.options().iter().flatten();
+        assert_eq!(options.filter(|option| *option == "idmap").count(), usize::from(is_bound), "{mount:?}");
+    }
+    // Without one nothing of it is said.
+    let plain = serde_json::to_string(&Bench::new().spec()).unwrap();
+    assert!(!plain.contains("idmap") && !plain.contains("Mappings") && !plain.contains("ns/user"), "{plain}");
 }
 
 /// Where a container would have its own, and nowhere else.

@@ -24,6 +24,7 @@ use crate::{
     image::ImageInfo,
     spec::{Container, Pod},
     status::NetworkStatus,
+    users::HostIds,
 };
 
 struct Bench {
@@ -34,6 +35,7 @@ struct Bench {
     target: Option<u32>,
     image: ImageInfo,
     accounts: Accounts,
+    ids: Option<HostIds>,
     network: Option<NetworkStatus>,
     volumes: BTreeMap<VolumeName, String>,
     values: Option<ObjectValues>,
@@ -50,6 +52,7 @@ impl Bench {
             target: None,
             image: fixtures::image(),
             accounts: fixtures::accounts(),
+            ids: None,
             network: Some(NetworkStatus { ips: vec!["10.1.2.3".parse().unwrap()] }),
             volumes: BTreeMap::new(),
             values: None,
@@ -79,6 +82,7 @@ impl Bench {
             sandbox_attempt: 0,
             image: &self.image,
             accounts: &self.accounts,
+            ids: self.ids,
             network: self.network.as_ref(),
             volumes: &self.volumes,
             values: self.values.as_ref(),

@@ -17,7 +17,17 @@ use crate::{
     spec::Pod,
     status::NetworkStatus,
     time::Now,
+    users::HostIds,
 };
+
+/// A network namespace to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetnsRequest {
+    /// The sandbox that it is for.
+    pub sandbox: SandboxId,
+    /// Ids of the pod: a new user namespace of these is its owner, else the node's is.
+    pub ids: Option<HostIds>,
+}
 
 /// A CNI attachment, whole: what ADD needs, and DEL again.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +47,8 @@ impl PodMachine {
     /// Asks for the network namespace of the current sandbox.
     pub(in crate::pod) fn ensure_netns(&mut self, shared: &mut Shared<'_>) {
         let slot = Slot::Netns(self.life.record.sandbox);
-        let act = Act::EnsureNetns(self.life.sandbox_id());
+        let act =
+            Act::EnsureNetns(NetnsRequest { sandbox: self.life.sandbox_id(), ids: self.life.record.ids });
         let op = self.ask(shared, slot, self.life.actual.netns.tries(), act);
         self.life.actual.netns = Resource::Ensuring(op);
     }

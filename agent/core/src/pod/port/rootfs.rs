@@ -18,6 +18,7 @@ use crate::{
         resource::{EndedEffect, Resource},
     },
     time::Now,
+    users::HostIds,
 };
 
 /// A writable layer to prepare.
@@ -27,6 +28,8 @@ pub struct RootfsRequest {
     pub id: ContainerId,
     /// What it starts from.
     pub image: Arc<ImageInfo>,
+    /// Ids of the pod, for which owners of its files are shifted.
+    pub ids: Option<HostIds>,
 }
 
 impl PodMachine {
@@ -35,7 +38,8 @@ impl PodMachine {
         let id = self.life.container_id(name);
         let Run::Preparing(preparing) = self.life.run(name).clone() else { return };
         let ImageUse::Ready(image) = &preparing.image else { return };
-        let act = Act::EnsureRootfs(RootfsRequest { id, image: Arc::clone(image) });
+        let act =
+            Act::EnsureRootfs(RootfsRequest { id, image: Arc::clone(image), ids: self.life.record.ids });
         let op = self.ask(shared, Slot::Rootfs(name.clone()), preparing.rootfs.tries(), act);
         self.set_run(name, Run::Preparing(Preparing { rootfs: Resource::Ensuring(op), ..preparing }));
     }

@@ -23,9 +23,10 @@ use crate::{
         resource::{EndedEffect, Resource, Retry},
         text::about_pod,
     },
-    spec::{Pod, Sysctl},
+    spec::{Pod, Sysctl, UserMode},
     status::Severity,
     time::{Mono, Now},
+    users::HostIds,
 };
 
 /// What a shim gets to answer a question about itself, which it does from memory, before its removal counts it as silent.
@@ -44,6 +45,8 @@ pub struct SandboxRequest {
     pub hostname: String,
     /// Sysctls of its namespaces, checked.
     pub sysctls: Vec<Sysctl>,
+    /// Ids of its user namespace, where it has one.
+    pub ids: Option<HostIds>,
 }
 
 /// A sandbox that is up.
@@ -65,6 +68,14 @@ pub(in crate::pod) fn dns(life: &Life, config: &NodeConfig) -> Result<PodDns, Re
 /// The current sandbox, or why it cannot be as the pod wants it.
 fn request(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
     let hostname = hostname::of(&life.spec, config).map_err(|error| error.to_string())?;
+    let ids = match (life.spec.users, life.record.ids) {
+        (UserMode::Pod, None) => {
+            return Err(
+                "create user namespace: could not find an empty slot to allocate a user namespace".to_owned()
+            );
+        }
+        (UserMode::Pod | UserMode::Node, ids) => ids,
+    };
     Ok(SandboxRequest {
         id: life.sandbox_id(),
         attempt: life.record.sandbox,
@@ -72,6 +83,7 @@ fn request(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
         hostname,
         sysctls: security::sandbox_sysctls(&life.spec, &config.unsafe_sysctls)
             .map_err(|error| error.to_string())?,
+        ids,
     })
 }
 

@@ -29,6 +29,7 @@ use crate::{
     spec::{Container, EnvSource, FileKeyRef, Pod},
     status::{NetworkStatus, RunUser, Severity},
     time::{Mono, Now},
+    users::HostIds,
 };
 
 /// Texts of events. Source: `startContainer` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
@@ -73,6 +74,7 @@ pub struct Unplanned {
     node: NodeConfig,
     sandbox_attempt: Attempt,
     accounts: Arc<Accounts>,
+    ids: Option<HostIds>,
     network: Option<NetworkStatus>,
     volumes: BTreeMap<VolumeName, String>,
 }
@@ -107,6 +109,7 @@ impl StartRequest {
             target: self.target.as_ref().map(|target| target.pid),
             image: &self.image,
             accounts: &unplanned.accounts,
+            ids: unplanned.ids,
             network: unplanned.network.as_ref(),
             volumes: &unplanned.volumes,
             values: Some(values),
@@ -389,6 +392,7 @@ fn request(
         target: target.as_ref().map(|target| target.pid),
         image,
         accounts,
+        ids: life.record.ids,
         network: life.record.network.as_ref(),
         volumes: &volumes,
         values: None,
@@ -397,6 +401,7 @@ fn request(
         node: config.clone(),
         sandbox_attempt: life.record.sandbox,
         accounts: Arc::clone(accounts),
+        ids: life.record.ids,
         network: life.record.network.clone(),
         volumes,
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_core::{
     id::{ContainerName, ImageRef, PodUid},
-    spec::{NetworkMode, Pod, RestartPolicy},
+    spec::{NetworkMode, Pod, RestartPolicy, UserMode},
 };
 
 use super::{NAMES, chaos::Chaos};
@@ -42,6 +42,10 @@ impl Chaos {
         pod.grace = Duration::from_secs(self.dice.next() % 20);
         if self.dice.is_one_in(4) {
             pod.network = NetworkMode::Node;
+        }
+        // By its name, so that other lives stay as they were.
+        if pod.network == NetworkMode::Pod && self.versions.is_multiple_of(3) {
+            pod.users = UserMode::Pod;
         }
         if self.dice.is_one_in(2) {
             pod.volumes = vec![pods::empty_dir("data"), pods::empty_dir("more")];

@@ -9,13 +9,16 @@ use berth_core::{
     id::PodUid,
     observation::ObservedTask,
     oci::Accounts,
-    pod::port::start::{StartRequest, TaskRequest},
+    pod::port::{
+        network::NetnsRequest,
+        start::{StartRequest, TaskRequest},
+    },
     spec::NetworkMode,
     status::NetworkStatus,
     time::Now,
 };
 
-use super::{Container, Sandbox, World, failure};
+use super::{Container, Sandbox, World, failure, users};
 
 impl World {
     pub(super) fn look_at_task(&self, request: &TaskRequest) -> Result<Outcome, Failure> {
@@ -37,7 +40,8 @@ impl World {
                 self.cgroups.insert(pod.clone(), request.qos);
                 Ok(Outcome::Done)
             }
-            Act::EnsureNetns(id) => {
+            Act::EnsureNetns(NetnsRequest { sandbox: id, ids }) => {
+                self.netns_made(pod, id, *ids);
                 self.netns.insert(id.clone(), pod.clone());
                 Ok(Outcome::Netns(format!("/run/netns/{id}").into()))
             }
@@ -53,6 +57,9 @@ impl World {
             Act::EnsureSandbox(request) => {
                 if request.pod.network == NetworkMode::Pod && !self.netns.contains_key(&request.id) {
                     self.violate(format!("{pod}: sandbox before netns"));
+                }
+                if request.pod.network == NetworkMode::Pod {
+                    self.check_ids(pod, &request.id, request.ids);
                 }
                 if self.sandboxes.values().any(|one| one.pod == *pod && one.attempt != request.attempt) {
                     self.violate(format!("{pod}: two sandboxes"));
@@ -82,6 +89,9 @@ impl World {
             }
             Act::EnsureRootfs(request) => {
                 self.make_layer(request);
+                if let Some(record) = self.records.get(pod).filter(|record| record.ids != request.ids) {
+                    self.violate(format!("{pod}: a layer for {:?} of {:?}", request.ids, record.ids));
+                }
                 self.snapshots.insert(request.id.clone(), pod.clone());
                 Ok(Outcome::Rootfs(Arc::new(Accounts::default())))
             }
@@ -102,6 +112,7 @@ impl World {
         let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
         if is_alive {
             self.check_start(pod, request);
+            self.check_ids(pod, &request.sandbox, users::of_plan(&request.plan));
         }
         // The record is made first, and is there also when nothing comes of it.
         let new = || Container::of(pod, request, ObservedTask::Absent);

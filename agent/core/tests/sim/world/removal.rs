@@ -68,6 +68,7 @@ impl World {
                     self.violate(format!("{pod}: netns removed before its network"));
                 }
                 self.netns.remove(id);
+                self.ids.remove(id);
                 self.networks.remove(id);
             }
             Act::RemoveVolumes => {

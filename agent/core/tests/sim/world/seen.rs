@@ -59,6 +59,7 @@ impl World {
         self.records.clear();
         self.cgroups.clear();
         self.netns.clear();
+        self.ids.clear();
         self.networks.clear();
         self.unwritten.clear();
         for sandbox in self.sandboxes.values_mut() {

@@ -1,0 +1,42 @@
+//! Ids of pods with user namespaces of their own.
+
+use berth_core::{
+    id::{PodUid, SandboxId},
+    oci::ContainerPlan,
+    users::HostIds,
+};
+
+use super::World;
+
+impl World {
+    /// The network namespace of a sandbox is made, owned by a user namespace of these ids.
+    pub(super) fn netns_made(&mut self, pod: &PodUid, sandbox: &SandboxId, ids: Option<HostIds>) {
+        let Some(ids) = ids else { return };
+        let others = self.records.values().filter(|record| record.uid != *pod);
+        let shared = others.filter(|record| record.ids.is_some_and(|of| overlap(of, ids)));
+        let shared: Vec<String> = shared.map(|record| record.uid.to_string()).collect();
+        if !shared.is_empty() {
+            self.violate(format!("{pod}: has ids of {shared:?}"));
+        }
+        self.ids.insert(sandbox.clone(), ids);
+    }
+
+    /// What is made in a sandbox is made for the ids of its network namespace.
+    pub(super) fn check_ids(&mut self, pod: &PodUid, sandbox: &SandboxId, ids: Option<HostIds>) {
+        let made = self.ids.get(sandbox).copied();
+        if made != ids {
+            self.violate(format!("{pod}: ids {ids:?} in a sandbox of {made:?}"));
+        }
+    }
+}
+
+/// The ids that a container is to run with.
+pub(super) fn of_plan(plan: &ContainerPlan) -> Option<HostIds> {
+    let linux = plan.spec.linux().as_ref()?;
+    let map = linux.uid_mappings().as_ref()?.first()?;
+    Some(HostIds { first: map.host_id(), count: map.size() })
+}
+
+fn overlap(one: HostIds, other: HostIds) -> bool {
+    one.first < other.first + other.count && other.first < one.first + one.count
+}

@@ -1,0 +1,62 @@
+//! Ids of the node that an administrator has set aside for pods: those of the user `kubelet` in `subuid(5)` and `subgid(5)`.
+//!
+//! Source: `getKubeletMappings` and `parseGetSubIdsOutput` of `pkg/kubelet/kubelet_pods.go`.
+
+use std::path::{Path, PathBuf};
+
+use super::{FactsError, text_or_empty};
+
+const USER: &str = "kubelet";
+const FILES: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
+
+/// The first id and how many; none where nothing is set aside.
+pub(super) fn sub_ids() -> Result<Option<(u32, u32)>, FactsError> {
+    let [users, groups] = FILES.map(|file| of_file(Path::new(file)));
+    match (users?, groups?) {
+        (users, groups) if users == groups => Ok(users),
+        _ => Err(FactsError::SubIds {
+            path: PathBuf::from(FILES[1]),
+            why: "its ids are not those of /etc/subuid",
+        }),
+    }
+}
+
+fn of_file(path: &Path) -> Result<Option<(u32, u32)>, FactsError> {
+    let text = text_or_empty(path)?;
+    parse(&text).map_err(|why| FactsError::SubIds { path: path.to_owned(), why })
+}
+
+fn parse(text: &str) -> Result<Option<(u32, u32)>, &'static str> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix(USER)?.strip_prefix(':'));
+    let mut lines = lines.map(|rest| {
+        let (first, count) = rest.split_once(':')?;
+        Some((first.parse().ok()?, count.parse().ok()?))
+    });
+    match (lines.next(), lines.next()) {
+        (None, _) => Ok(None),
+        (Some(Some(ids)), None) => Ok(Some(ids)),
+        (Some(None), None) => Err("its line is not `kubelet:<first id>:<number of ids>`"),
+        (Some(_), Some(_)) => Err("it has more than one line"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_kubelet_is_read_where_there_is_one() {
+        for (text, expected) in [
+            ("", Ok(None)),
+            ("root:100000:65536\nkubelets:1:2\n", Ok(None)),
+            ("root:1:2\nkubelet:65536:7208960\n", Ok(Some((65_536, 7_208_960)))),
+            (" kubelet:65536:7208960", Ok(Some((65_536, 7_208_960)))),
+            ("kubelet:65536", Err("its line is not `kubelet:<first id>:<number of ids>`")),
+            ("kubelet:-1:5", Err("its line is not `kubelet:<first id>:<number of ids>`")),
+            ("kubelet:4294967296:5", Err("its line is not `kubelet:<first id>:<number of ids>`")),
+            ("kubelet:1:2\nkubelet:3:4", Err("it has more than one line")),
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+}
