@@ -212,6 +212,24 @@ fn a_start_that_nobody_answered_is_looked_at_though_its_target_has_ended() {
     assert_eq!(starts(&run, "debug-a").count(), 1);
 }
 
+/// Its layer is made and its start is looked at, both for one plan.
+#[test]
+fn one_whose_start_an_agent_did_not_live_to_see_starts_when_its_target_runs_again() {
+    let mut run = begin(pods::pod("web", &["main"]));
+    let mut pod = Pod::clone(&run.spec("web").expect("it is wanted"));
+    pods::debug(&mut pod, "debug-a", Some("main"));
+    run.want(pod);
+    run.take_asked(|effect| {
+        matches!(effect, Effect::Pod { act: Act::StartContainer(start), .. } if start.target.is_some())
+    });
+    let (main, now) = (run.world.running(&uid(), "main").expect("it runs"), run.now);
+    run.world.exit(&main, 1, now);
+    run.restart(None);
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert!(runs(&run, "main") && runs(&run, "debug-a"), "{:?}", waits_with(&run, "debug-a"));
+}
+
 #[test]
 fn one_that_its_source_leaves_out_stays() {
     let mut run = begin(pods::pod("web", &["main"]));

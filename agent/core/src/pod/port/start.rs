@@ -226,6 +226,10 @@ impl PodMachine {
     /// Asks what became of a start that nobody answered: the answer is taken like that of a start.
     pub(in crate::pod) fn look_at_task(&mut self, name: &ContainerName, shared: &mut Shared<'_>) {
         let Run::Preparing(mut preparing) = self.life.run(name).clone() else { return };
+        // Its layer was asked for by the same plan: the answer to that would be lost on a look.
+        if preparing.rootfs.op().is_some() {
+            return;
+        }
         shared.pulls.withdraw(&self.asker(name));
         // Nobody answers for the image any more.
         if matches!(preparing.image, ImageUse::Inspecting { .. } | ImageUse::Pulling { .. }) {

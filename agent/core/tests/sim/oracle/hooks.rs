@@ -13,7 +13,7 @@ use berth_core::{
     time::{Mono, Now},
 };
 
-use super::{Account, Answer, Oracle, Run, Termed};
+use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Oracle, Run, Termed};
 
 /// What the hooks of a run came to, as far as an agent has heard.
 #[derive(Debug, Clone, Copy, Default)]
@@ -147,7 +147,8 @@ impl Account {
         }
         let before = self.spec.containers.iter().take_while(|one| one.name != *name);
         let waits_for = |one: &&std::sync::Arc<Container>| {
-            let last = self.last_run(&one.name).filter(|run| run.sandbox == *sandbox && run.is_running());
+            let is_there = |run: &&Run| run.is_running() && run.kills < KILLS_BEFORE_REMOVAL;
+            let last = self.last_run(&one.name).filter(|run| run.sandbox == *sandbox).filter(is_there);
             last.is_some_and(|run| run.answer == Answer::Started && !run.hooks.has_begun(&run.container))
         };
         let mut held = before.into_iter().filter(|one| one.lifecycle.post_start.is_some()).peekable();
