@@ -50,6 +50,8 @@ pub struct PodRecord {
     pub conditions: BTreeMap<ConditionKind, Transition>,
     /// Set when the current sandbox cannot go on: its containers are being stopped, then it is replaced.
     pub replacing: Option<TerminationRecord>,
+    /// Set when all containers are to begin anew: those that run are being stopped (KEP-5532).
+    pub restarting: Option<TerminationRecord>,
     /// Set when the pod is being stopped.
     pub termination: Option<TerminationRecord>,
     /// Set when the pod has ended for good.
@@ -76,6 +78,7 @@ impl PodRecord {
             containers: BTreeMap::new(),
             conditions: BTreeMap::new(),
             replacing: None,
+            restarting: None,
             termination: None,
             terminal: None,
         }
@@ -137,6 +140,8 @@ pub struct ContainerRecord {
     pub attempt: Attempt,
     /// When the current run was decided: a run that lasted long enough resets the back-off.
     pub begun_at: Mono,
+    /// Whether the current run was decided for all containers of the pod at once, whose ends before that count for nothing.
+    pub anew: bool,
     /// The sandbox that the current run was asked to start in; absent until then.
     pub started_in: Option<Attempt>,
     /// What the run that was last asked to start was made from.
@@ -220,6 +225,7 @@ impl ContainerRecord {
             id,
             attempt,
             begun_at,
+            anew: false,
             started_in: None,
             image: None,
             stopping: None,

@@ -123,6 +123,8 @@ pub enum ConditionKind {
     ContainersReady,
     /// The pod is on a node.
     PodScheduled,
+    /// All containers are being stopped to begin anew.
+    AllContainersRestarting,
 }
 
 impl ConditionKind {
@@ -135,6 +137,7 @@ impl ConditionKind {
             Self::Ready => "Ready",
             Self::ContainersReady => "ContainersReady",
             Self::PodScheduled => "PodScheduled",
+            Self::AllContainersRestarting => "AllContainersRestarting",
             Self::DisruptionTarget => "DisruptionTarget",
             Self::PodResizePending => "PodResizePending",
         }
@@ -203,7 +206,7 @@ pub enum ContainerState {
 pub struct Terminated {
     /// Exit code.
     pub exit_code: u32,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`.
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `RestartingAllContainers`, `ContainerStatusUnknown`.
     pub reason: String,
     /// Termination message.
     pub message: String,

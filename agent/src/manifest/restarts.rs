@@ -23,23 +23,22 @@ pub(super) fn convert(
     let policy = written.restart_policy.as_deref().filter(|policy| !policy.is_empty());
     let policy = policy.map(|policy| notes.one_of(&format!("{field}.restartPolicy"), Some(policy), &known));
     let rules = written.restart_policy_rules.as_deref().unwrap_or_default();
-    if (role, policy) == (ContainerKind::Init, Some(RestartPolicy::Always)) {
-        return (ContainerKind::Sidecar, OwnRestarts::default());
-    }
     if policy.is_none() && !rules.is_empty() {
         notes.fault(&format!("{field}.restartPolicyRules"), "go with `restartPolicy` only");
     }
     let rules = rules.iter().enumerate();
     let rules = rules.filter_map(|(at, one)| rule(notes, &format!("{field}.restartPolicyRules[{at}]"), one));
-    (role, OwnRestarts { policy, rules: rules.collect() })
+    let rules = rules.collect();
+    if (role, policy) == (ContainerKind::Init, Some(RestartPolicy::Always)) {
+        return (ContainerKind::Sidecar, OwnRestarts { policy: None, rules });
+    }
+    (role, OwnRestarts { policy, rules })
 }
 
 fn rule(notes: &mut Notes<'_>, field: &str, written: &ContainerRestartRule) -> Option<RestartRule> {
-    let known = [("Restart", RestartAction::Restart), ("RestartAllContainers", RestartAction::ByPolicy)];
+    let known =
+        [("Restart", RestartAction::Restart), ("RestartAllContainers", RestartAction::RestartAllContainers)];
     let action = notes.one_of(&format!("{field}.action"), Some(&written.action), &known);
-    if action == RestartAction::ByPolicy {
-        notes.unsupported(format!("{field}.action"));
-    }
     let on = written.exit_codes.as_ref()?;
     let known = [("In", true), ("NotIn", false)];
     let is_in = notes.one_of(&format!("{field}.exitCodes.operator"), Some(&on.operator), &known);
@@ -57,8 +56,11 @@ mod tests {
     use crate::manifest::api_pod;
 
     fn read(init: &Value, main: &Value, rules: &Value) -> Result<(Pod, Vec<String>), String> {
+        let init_rules = if init.is_null() { &Value::Null } else { rules };
         let spec = json!({
-            "initContainers": [{ "name": "init", "image": "i", "restartPolicy": init }],
+            "initContainers": [
+                { "name": "init", "image": "i", "restartPolicy": init, "restartPolicyRules": init_rules },
+            ],
             "containers": [{ "name": "main", "image": "i", "restartPolicy": main, "restartPolicyRules": rules }],
         });
         let metadata = json!({ "name": "web", "namespace": "default", "uid": "u1" });
@@ -78,14 +80,16 @@ mod tests {
         let own = |policy, rules| OwnRestarts { policy: Some(policy), rules };
         let expected = own(RestartPolicy::Never, rule(true, RestartAction::Restart));
         assert_eq!((&pod.containers[0].restarts, unsupported.len()), (&expected, 0));
+        let of_a_sidecar = OwnRestarts { policy: None, rules: expected.rules };
+        assert_eq!(pod.init_containers[0].restarts, of_a_sidecar);
 
         let (pod, unsupported) =
             read(&json!("OnFailure"), &json!("Always"), &on("RestartAllContainers", "NotIn")).unwrap();
         assert_eq!(pod.init_containers[0].kind, ContainerKind::Init);
-        assert_eq!(pod.init_containers[0].restarts, own(RestartPolicy::OnFailure, vec![]));
-        let expected = own(RestartPolicy::Always, rule(false, RestartAction::ByPolicy));
-        assert_eq!(pod.containers[0].restarts, expected);
-        assert_eq!(unsupported, ["spec.containers[0].restartPolicyRules[0].action"]);
+        let rules = rule(false, RestartAction::RestartAllContainers);
+        assert_eq!(pod.init_containers[0].restarts, own(RestartPolicy::OnFailure, rules.clone()));
+        assert_eq!(pod.containers[0].restarts, own(RestartPolicy::Always, rules));
+        assert_eq!(unsupported.len(), 0);
     }
 
     #[test]

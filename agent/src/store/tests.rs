@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use super::*;
 
-fn record() -> PodRecord {
+fn container() -> ContainerRecord {
     let mono = |seconds| Mono(Duration::from_secs(seconds));
     let exit = ExitRecord {
         id: ContainerId::from_known("of-another-formula"),
@@ -32,10 +32,11 @@ fn record() -> PodRecord {
         reason: Some("ContainerStatusUnknown".to_owned()),
         post_start: Some("it failed".to_owned()),
     };
-    let container = ContainerRecord {
+    ContainerRecord {
         id: ContainerId::from_known("of-another-formula"),
         attempt: 3,
         begun_at: mono(90),
+        anew: true,
         started_in: Some(2),
         image: Some(RunImage {
             name: "docker.io/library/web:1".to_owned(),
@@ -54,7 +55,11 @@ fn record() -> PodRecord {
         last_exit: None,
         backoff: RestartBackoff { delay_ms: 20_000, since: mono(90) },
         other_backoffs: [("another".to_owned(), RestartBackoff { delay_ms: 40_000, since: mono(80) })].into(),
-    };
+    }
+}
+
+fn record() -> PodRecord {
+    let mono = |seconds| Mono(Duration::from_secs(seconds));
     let since = Timestamp::from_second(6).unwrap();
     let conditions = [
         (ConditionKind::PodReadyToStartContainers, Transition { holds: true, since }),
@@ -63,6 +68,7 @@ fn record() -> PodRecord {
         (ConditionKind::ContainersReady, Transition { holds: false, since }),
         (ConditionKind::PodScheduled, Transition { holds: true, since }),
         (ConditionKind::PodResizePending, Transition { holds: true, since }),
+        (ConditionKind::AllContainersRestarting, Transition { holds: true, since }),
     ];
     PodRecord {
         uid: PodUid::new("0b1c-22"),
@@ -77,9 +83,10 @@ fn record() -> PodRecord {
         earlier_sandbox: Some(SandboxId::from_known("the-one-before")),
         ids: Some(HostIds { first: 131_072, count: 65_536 }),
         network: Some(NetworkStatus { ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()] }),
-        containers: BTreeMap::from([(ContainerName::new("web"), container)]),
+        containers: BTreeMap::from([(ContainerName::new("web"), container())]),
         conditions: BTreeMap::from(conditions),
         replacing: Some(TerminationRecord { began: mono(30), deadline: mono(60) }),
+        restarting: Some(TerminationRecord { began: mono(35), deadline: mono(37) }),
         termination: Some(TerminationRecord { began: mono(40), deadline: mono(70) }),
         terminal: Some(TerminalRecord {
             succeeded: false,
@@ -427,6 +434,7 @@ fn times_of_another_boot_have_passed() {
         manifest: Arc::from("{}"),
         network: None,
         replacing: None,
+        restarting: None,
         termination: Some(passed),
         ..record()
     };

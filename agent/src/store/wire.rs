@@ -25,13 +25,14 @@ use serde::{Deserialize, Serialize};
 pub(super) const VERSION: u32 = 2;
 
 /// Every condition that a record can hold. One that is missing here would be forgotten, which a test shows.
-const CONDITIONS: [ConditionKind; 6] = [
+const CONDITIONS: [ConditionKind; 7] = [
     ConditionKind::PodReadyToStartContainers,
     ConditionKind::Initialized,
     ConditionKind::Ready,
     ConditionKind::ContainersReady,
     ConditionKind::PodScheduled,
     ConditionKind::PodResizePending,
+    ConditionKind::AllContainersRestarting,
 ];
 
 /// Why a record cannot be understood.
@@ -87,6 +88,9 @@ struct Wire {
     /// Earlier agents of version 2 pass over it, and start the sandbox's containers again in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replacing: Option<WireTermination>,
+    /// Absent in records of agents that never restarted all containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restarting: Option<WireTermination>,
     termination: Option<WireTermination>,
     terminal: Option<WireTerminal>,
 }
@@ -122,6 +126,9 @@ struct WireContainer {
     id: Option<String>,
     attempt: u32,
     begun_at: Duration,
+    /// Absent in records of agents that never restarted all containers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    anew: bool,
     started_in: Option<u32>,
     image: Option<WireImage>,
     stopping: Option<WireTermination>,
@@ -274,6 +281,7 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
             .map(|(kind, it)| (kind.as_str().to_owned(), WireTransition { holds: it.holds, since: it.since }))
             .collect(),
         replacing: record.replacing.map(WireTermination::from),
+        restarting: record.restarting.map(WireTermination::from),
         termination: record.termination.map(WireTermination::from),
         terminal: record.terminal.as_ref().map(|terminal| WireTerminal {
             succeeded: terminal.succeeded,
@@ -354,6 +362,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         containers,
         conditions: conditions.collect(),
         replacing: wire.replacing.filter(|_| this_boot).map(|replacing| replacing.record(mono)),
+        restarting: wire.restarting.filter(|_| this_boot).map(|restarting| restarting.record(mono)),
         termination: wire.termination.map(|termination| termination.record(mono)),
         terminal: wire.terminal.map(|terminal| TerminalRecord {
             succeeded: terminal.succeeded,

@@ -60,6 +60,7 @@ mod pull_secrets;
 mod reboot;
 mod registries;
 mod relay;
+mod restart_all;
 mod restarts;
 mod runtimes;
 mod scores;
@@ -161,6 +162,6 @@ fn main() -> ExitCode {
         server::tests(),
         soak::tests(),
     ];
-    let last = [systemd::tests(), collection::tests()];
+    let last = [systemd::tests(), collection::tests(), restart_all::tests()];
     suite::main(all.into_iter().chain(later).chain(last).flatten().collect())
 }

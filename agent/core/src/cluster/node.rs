@@ -49,7 +49,7 @@ pub const KUBELET_VERSION: &str = "v1.36.3";
 
 /// Features that a node may declare and this one has: the API server passes WebSockets of exec, attach and port-forward through to it. Source:
 /// `component-helpers/nodedeclaredfeatures/features`.
-const DECLARED_FEATURES: [&str; 1] = ["ExtendWebSocketsToKubelet"];
+const DECLARED_FEATURES: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
 
 /// Labels that an existing node is given again when the agent starts (`updateDefaultLabels`).
 const DEFAULT_LABELS: [&str; 11] = [

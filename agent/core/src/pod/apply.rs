@@ -59,6 +59,7 @@ impl PodMachine {
                     record.attempt = record.attempt.saturating_add(1);
                     record.id = ContainerId::of(&self.life.record.uid, name, record.attempt);
                     record.begun_at = now;
+                    record.anew = false;
                     record.started_in = None;
                     record.stopping = None;
                     record.probed = Probed::default();
@@ -66,6 +67,7 @@ impl PodMachine {
                     record.last_exit = Some(exit);
                     Resource::Absent
                 }
+                None if record.anew && record.started_in.is_none() => Resource::Absent,
                 None => {
                     // What was to stop never ran.
                     record.stopping = None;
@@ -119,8 +121,10 @@ impl PodMachine {
     }
 
     pub(super) fn stop(&mut self, name: &ContainerName, now: Mono) {
-        let together = self.life.record.termination.or(self.life.record.replacing);
+        let record = &self.life.record;
+        let together = record.termination.or(record.replacing).or(record.restarting);
         let text = match together {
+            Some(all) if record.restarting == Some(all) => "killing".to_owned(),
             Some(_) => format!("Stopping container {name}"),
             None if self.is_sidecar(name) => format!("Init container {name} definition changed"),
             None => format!("Container {name} definition changed, will be restarted"),

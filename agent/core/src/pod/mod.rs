@@ -20,6 +20,7 @@ mod report;
 pub mod resize;
 pub mod resource;
 pub mod restart;
+mod restart_all;
 mod restore;
 pub mod retention;
 mod runs;

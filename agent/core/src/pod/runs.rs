@@ -7,6 +7,7 @@ use super::{
     machine::PodMachine,
     port::termination::TerminationMessage,
     probe::is_shown_running,
+    restart_all::removed,
 };
 use crate::{
     id::ContainerName,
@@ -106,7 +107,13 @@ impl PodMachine {
         reason: Option<String>,
         at: Mono,
     ) {
+        let is_restarting = self.life.record.restarting.is_some();
         if let Some(record) = self.life.record.containers.get_mut(name) {
+            let (message, reason) = if is_restarting && record.stopping.is_some() {
+                removed(message, reason)
+            } else {
+                (message, reason)
+            };
             let at = at.max(record.begun_at);
             let (id, attempt) = (record.id.clone(), record.attempt);
             let post_start = match &record.hooked.post_start {

@@ -46,6 +46,10 @@ pub enum Step {
     Stop(ContainerName),
     /// Replace the sandbox, which is empty and cannot go on.
     ReplaceSandbox,
+    /// Begin to stop all containers, which then begin anew.
+    RestartAll,
+    /// All containers begin anew.
+    BeginAll,
 
     /// Make something.
     Ensure(PodResource),
@@ -110,6 +114,8 @@ impl PodMachine {
             Step::BackOffPull(image) => self.back_off_pull(&image),
             Step::Discard(name) => self.discard(&name, shared, now),
             Step::ReplaceSandbox => self.lose_sandbox(now.wall, now),
+            Step::RestartAll => self.restart_all(now.mono),
+            Step::BeginAll => self.begin_all(now.mono),
             Step::Stop(name) => self.stop(&name, now.mono),
             Step::Ensure(resource) => self.ensure(resource, shared, now.mono),
             Step::Refresh(name) => self.refresh_volume(name, shared),

@@ -61,10 +61,10 @@ pub enum ContainerKind {
     Ephemeral,
 }
 
-/// `restartPolicy` and `restartPolicyRules` of a container that is no sidecar (KEP-5307).
+/// `restartPolicy` and `restartPolicyRules` of a container (KEP-5307). A sidecar has no policy here: it always runs again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnRestarts {
-    /// Takes the place of the pod's policy. Without it there are no rules.
+    /// Takes the place of the pod's policy.
     pub policy: Option<RestartPolicy>,
     /// The first that matches an exit code decides, before the policy.
     pub rules: Vec<RestartRule>,
@@ -86,8 +86,8 @@ pub struct RestartRule {
 pub enum RestartAction {
     /// The container runs again.
     Restart,
-    /// What the policy says.
-    ByPolicy,
+    /// All containers of the pod begin anew, init containers too (KEP-5532).
+    RestartAllContainers,
 }
 
 /// `imagePullPolicy`, with the default already applied (`Always` for `:latest` or no tag, else `IfNotPresent`).

@@ -395,6 +395,10 @@ fn parse_pod(name: &str, parts: &[&str]) -> Pod {
                 let (container, signal) = value.split_once(':').unwrap();
                 pods::edit(&mut pod, container).lifecycle.stop_signal = Some(signal.to_owned());
             }
+            "restart-all" => {
+                let (container, code) = value.split_once(':').unwrap();
+                pods::restart_all_on(&mut pod, container, code.parse().unwrap());
+            }
             "hostnet" => pod.network = NetworkMode::Node,
             "uid" => pod.uid = PodUid::new(value),
             "source" => pod.source = if value == "http" { Source::Http } else { Source::File },

@@ -48,6 +48,7 @@ mod random;
 mod refresh;
 #[cfg(test)]
 mod resize;
+mod restart_all;
 #[cfg(test)]
 mod run;
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod run;
 mod shown;
 mod starts;
 mod stops;
+mod together;
 
 pub(crate) use self::api::Carried;
 use self::{
@@ -110,6 +111,8 @@ struct Account {
     was_ready: bool,
     /// How often a run of a container was taken down by an old record, or refused without a new one, and may begin again under its id.
     begun_again: BTreeMap<ContainerName, usize>,
+    /// How often all its containers began anew.
+    round: u32,
     /// What was told to have happened to its containers: how often, by container and reason.
     events: BTreeMap<(String, String), usize>,
 }
@@ -132,6 +135,7 @@ impl Account {
             ends_by: None,
             was_ready: false,
             begun_again: BTreeMap::new(),
+            round: 0,
             events: BTreeMap::new(),
         }
     }
@@ -228,7 +232,7 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule about a node.
-pub(crate) const RULES: [&str; 34] = [
+pub(crate) const RULES: [&str; 35] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is made from its image",
     "a container starts when those before it have begun",
@@ -242,6 +246,7 @@ pub(crate) const RULES: [&str; 34] = [
     "a run is on disk before it starts",
     "a signal has a reason",
     "a verdict is on disk before it is shown",
+    "all containers begin anew when none of them runs",
     "an ephemeral container runs once",
     "at rest a pod has ended when it is over",
     "at rest a pod is ready when all of it runs",
@@ -449,6 +454,11 @@ impl Oracle {
     /// Whether the source of a pod does not have it any more.
     pub(crate) fn is_unwanted(&self, pod: &PodUid) -> bool {
         self.pods.get(pod).is_some_and(|account| account.unwanted.is_some())
+    }
+
+    /// What is wanted of a pod that is here.
+    pub(crate) fn spec_of(&self, pod: &PodUid) -> Option<&Arc<Pod>> {
+        self.pods.get(pod).map(|account| &account.spec)
     }
 
     /// What the agent was told of the last write of a record.

@@ -11,8 +11,8 @@ use berth_core::{
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         Lifecycle, Medium, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler,
-        ProbePort, Probes, QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio,
-        TerminationMessage, TerminationMessagePolicy, UserMode, Volume, VolumeSource,
+        ProbePort, Probes, QosClass, Quantities, Resources, RestartAction, RestartPolicy, RestartRule,
+        Scheduling, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, UserMode, Volume, VolumeSource,
     },
     users::PodIds,
 };
@@ -163,6 +163,12 @@ pub(crate) fn probe() -> Probe {
 pub(crate) fn edit<'a>(pod: &'a mut Pod, name: &str) -> &'a mut Container {
     let all = pod.init_containers.iter_mut().chain(&mut pod.containers).chain(&mut pod.ephemeral_containers);
     Arc::make_mut(all.into_iter().find(|one| one.name.as_str() == name).expect("container"))
+}
+
+/// All containers of a pod begin anew when one of them ends with this code.
+pub(crate) fn restart_all_on(pod: &mut Pod, name: &str, code: u32) {
+    let action = RestartAction::RestartAllContainers;
+    edit(pod, name).restarts.rules.push(RestartRule { codes: vec![code], is_in: true, action });
 }
 
 /// An ephemeral container comes to a pod.

@@ -13,6 +13,7 @@ mod hooks;
 mod images;
 mod mishaps;
 mod rest;
+mod together;
 mod wishes;
 
 use std::{collections::BTreeMap, ops::Range, panic, time::Duration};
@@ -89,6 +90,7 @@ fn random_lives() {
         "ephemeral containers added",
         "ephemeral containers that ended",
         "images removed",
+        "ends that call for all to begin anew",
     ];
     let seldom = [
         "ephemeral containers that wait for their target at rest",

@@ -124,6 +124,9 @@ fn describe_record(record: &PodRecord) -> String {
         if run.stopping.is_some() {
             text.push_str(",stopping");
         }
+        if run.anew {
+            text.push_str(",anew");
+        }
         for (it_is, word) in [
             (run.probed.started, "started"),
             (run.probed.ready, "ready"),
@@ -137,6 +140,9 @@ fn describe_record(record: &PodRecord) -> String {
                 write!(text, ",{word}").unwrap();
             }
         }
+    }
+    if record.restarting.is_some() {
+        text.push_str(" restarting");
     }
     if let Some(termination) = record.termination {
         let grace = termination.deadline.since(termination.began).as_secs();

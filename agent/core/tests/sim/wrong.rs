@@ -5,6 +5,7 @@ mod cluster;
 mod hooks;
 mod probes;
 mod shown;
+mod together;
 
 use std::{collections::BTreeSet, iter, sync::Arc, time::Duration};
 
@@ -52,6 +53,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("a hook is run when it is its time, once at a time", hooks::run_twice_at_once),
         ("a hook is run when it is its time, once at a time", hooks::run_after_it_was_over),
         ("a hook is run when it is its time, once at a time", hooks::run_before_anything_is_to_stop),
+        ("a hook is run when it is its time, once at a time", together::hook_run_though_all_begin_anew),
         ("a pod is forgotten when none of its processes is left", forgotten_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_in_place_of_failed),
@@ -65,13 +67,17 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("a run is on disk before it starts", begun_without_a_record),
         ("a signal has a reason", stopped_for_nothing),
         ("a signal has a reason", probes::stopped_below_the_threshold),
+        ("a signal has a reason", together::stopped_for_another_code),
         ("a verdict is on disk before it is shown", shown::verdict_without_a_record),
+        ("all containers begin anew when none of them runs", together::begun_anew_while_another_runs),
         ("an ephemeral container runs once", ephemeral_container_begun_again),
         ("at rest a pod has ended when it is over", shown::ended_at_rest),
         ("at rest a pod is ready when all of it runs", shown::unready_at_rest),
         ("at rest the phase is right", shown::pending_at_rest),
         ("at rest what is to run runs", shown::init_container_at_rest),
+        ("at rest what is to run runs", together::not_begun_anew),
         ("init containers and sidecars come first, in order", begun_before_its_init_container),
+        ("init containers and sidecars come first, in order", together::begun_anew_before_its_init_container),
         ("init containers and sidecars come first, in order", probes::begun_before_its_sidecar_has_started),
         ("nothing starts in a pod that ends", begun_in_a_pod_that_ends),
         ("phases that end a pod stay", shown::running_after_its_end),

@@ -88,8 +88,8 @@ fn every_field_of_pods_is_acted_on_or_named() {
     .into_iter()
     .flatten()
     .collect();
-    // A part of a field, and kinds of volumes together.
-    all.extend(["containers[].restartPolicyRules[].action", "spec.volumes[].*"].map(str::to_owned));
+    // Kinds of volumes together.
+    all.insert("spec.volumes[].*".to_owned());
     assert_eq!(named(), all);
 }
 
@@ -163,8 +163,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
         }
     };
     let named_object = json!([{ "name": "a" }]);
-    let rules =
-        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [1] } }]);
     for (field, place, value) in [
         ("spec.automountServiceAccountToken", "/spec/automountServiceAccountToken", json!(false)),
         ("spec.preemptionPolicy", "/spec/preemptionPolicy", json!("Never")),
@@ -198,12 +196,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
         let found = fate(|pod| pod.pointer_mut(parent).unwrap()[name] = value);
         assert_eq!(found, written(field), "{field}");
     }
-    let of_rules = fate(|pod| {
-        let container = &mut pod["spec"]["containers"][0];
-        container["restartPolicy"] = json!("Never");
-        container["restartPolicyRules"] = rules;
-    });
-    assert_eq!(of_rules, written("containers[].restartPolicyRules[].action"));
 }
 
 /// They are counted when it is admitted, which is all that a kubelet without a plugin does.

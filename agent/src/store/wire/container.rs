@@ -21,6 +21,7 @@ impl From<&ContainerRecord> for WireContainer {
             id: Some(record.id.to_string()),
             attempt: record.attempt,
             begun_at: record.begun_at.0,
+            anew: record.anew,
             started_in: record.started_in,
             image: record.image.as_ref().map(|image| WireImage {
                 name: image.name.clone(),
@@ -105,6 +106,7 @@ impl WireContainer {
             id: id_of(self.id, self.attempt),
             attempt: self.attempt,
             begun_at: mono(self.begun_at),
+            anew: self.anew,
             started_in: self.started_in,
             image: self.image.map(|image| RunImage {
                 name: image.name,

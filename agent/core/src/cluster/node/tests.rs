@@ -110,7 +110,7 @@ fn a_new_object_has_all_that_the_kubelets_has() {
                 "operatingSystem": "linux", "architecture": "amd64",
             },
             "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
-            "declaredFeatures": ["ExtendWebSocketsToKubelet"],
+            "declaredFeatures": ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"],
             "runtimeHandlers": [{ "name": "", "features": { "recursiveReadOnlyMounts": false, "userNamespaces": false } }],
             "features": { "supplementalGroupsPolicy": true },
             "conditions": [

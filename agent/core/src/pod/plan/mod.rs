@@ -9,6 +9,7 @@
 
 mod over;
 mod prepare;
+mod restart_all;
 mod start;
 mod stop;
 
@@ -18,6 +19,7 @@ use super::{
     actual::{Life, Stage},
     port::removal::{Leftover, Removal},
     resource::Resource,
+    restart_all::calls_for_all,
     silence::is_given_up,
     step::{Plan, Step},
 };
@@ -79,6 +81,12 @@ impl Planner<'_> {
         self.removals();
         if self.life.record.replacing.is_some() {
             return self.empty_sandbox();
+        }
+        if let Some(restarting) = self.life.record.restarting {
+            return self.restart_all(restarting.began);
+        }
+        if calls_for_all(self.life) {
+            return self.push(Step::RestartAll);
         }
         self.running_containers();
         if is_ending(self.life) {

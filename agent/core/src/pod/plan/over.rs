@@ -34,6 +34,10 @@ pub(in crate::pod) fn over(life: &Life, now: Now) -> Over {
         let message = "Pod was active on the node longer than the specified deadline";
         return ended(false, "DeadlineExceeded", message);
     }
+    // However its containers end, they begin anew.
+    if life.record.restarting.is_some() {
+        return Over::GoesOn(deadline);
+    }
     let spec = &life.spec;
     if spec.init_containers.iter().any(|one| has_failed_for_good(life, one)) {
         return ended(false, "", "");
@@ -48,6 +52,9 @@ pub(in crate::pod) fn over(life: &Life, now: Now) -> Over {
 /// Whether the pod ends as soon as the termination messages of containers that have ended are read: nothing is begun
 /// for it any more.
 pub(in crate::pod) fn is_ending(life: &Life) -> bool {
+    if life.record.restarting.is_some() {
+        return false;
+    }
     let code = |container: &Container| match life.run(&container.name) {
         Run::Ended(ended) => Some(ended.exit.code),
         Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Running(_) => {

@@ -183,7 +183,7 @@ impl Planner<'_> {
         })
     }
 
-    fn is_being_removed(&self, name: &ContainerName) -> bool {
+    pub(super) fn is_being_removed(&self, name: &ContainerName) -> bool {
         self.life.actual.removals.contains_key(&Leftover::Container(self.life.container_id(name)))
     }
 

@@ -155,26 +155,29 @@ impl Planner<'_> {
     /// Stops containers whose spec changed, sees stops through, reads termination messages.
     pub(super) fn running_containers(&mut self) {
         for container in self.life.spec.all_containers() {
-            match self.life.run(&container.name) {
-                Run::Running(running) => {
-                    let is_replaceable = match container.kind {
-                        ContainerKind::Main | ContainerKind::Sidecar => true,
-                        ContainerKind::Init | ContainerKind::Ephemeral => false,
-                    };
-                    let changed = running.hash != container.hash && is_replaceable;
-                    let stopping =
-                        self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
-                    if stopping.is_some() {
-                        self.stop_running(container, running, Turn::Now);
-                    } else if changed {
-                        self.push(Step::Stop(container.name.clone()));
-                    } else if !has_begun(self.life, container) {
-                        self.post_start(container, running);
-                    }
+            self.running_container(container);
+        }
+    }
+
+    pub(super) fn running_container(&mut self, container: &Container) {
+        match self.life.run(&container.name) {
+            Run::Running(running) => {
+                let is_replaceable = match container.kind {
+                    ContainerKind::Main | ContainerKind::Sidecar => true,
+                    ContainerKind::Init | ContainerKind::Ephemeral => false,
+                };
+                let changed = running.hash != container.hash && is_replaceable;
+                let stopping = self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
+                if stopping.is_some() {
+                    self.stop_running(container, running, Turn::Now);
+                } else if changed {
+                    self.push(Step::Stop(container.name.clone()));
+                } else if !has_begun(self.life, container) {
+                    self.post_start(container, running);
                 }
-                Run::Ended(ended) => self.termination_message(container, &ended.message),
-                Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) => {}
             }
+            Run::Ended(ended) => self.termination_message(container, &ended.message),
+            Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) => {}
         }
     }
 

@@ -95,7 +95,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn stop_container(&mut self, container: &Container, turn: Turn) {
+    pub(super) fn stop_container(&mut self, container: &Container, turn: Turn) {
         match self.life.run(&container.name) {
             Run::Idle | Run::BackingOff | Run::Starting(_) => {}
             Run::Preparing(preparing) => {
@@ -132,7 +132,8 @@ impl<'a> Planner<'a> {
 
     fn pod_deadline(&self) -> Mono {
         let record = &self.life.record;
-        record.termination.or(record.replacing).map_or(self.now.mono, |termination| termination.deadline)
+        let stop = record.termination.or(record.replacing).or(record.restarting);
+        stop.map_or(self.now.mono, |termination| termination.deadline)
     }
 
     /// Sees the stop of a running container through: its preStop hook and its turn, its stop signal, SIGKILL when its time is up.
@@ -140,11 +141,14 @@ impl<'a> Planner<'a> {
         let name = &container.name;
         let Some(record) = self.life.record.containers.get(name) else { return };
         let Some(stopping) = record.stopping else { return };
-        let pod = self.life.record.termination;
-        let ends = pod.map_or(stopping.deadline, |pod| stopping.deadline.min(pod.deadline));
+        // Containers that begin anew together have neither hooks nor an order.
+        let all = self.life.record.restarting;
+        let pod = self.life.record.termination.into_iter().chain(all).map(|pod| pod.deadline).min();
+        let ends = pod.map_or(stopping.deadline, |pod| stopping.deadline.min(pod));
         let waits = running.stop == Stop::No && record.hooked.signalled.is_none() && may_wait(container);
         if waits {
-            let is_held = self.pre_stop(container, running, record) == Turn::Later || turn == Turn::Later;
+            let is_held = all.is_none()
+                && (self.pre_stop(container, running, record) == Turn::Later || turn == Turn::Later);
             if self.has_come(ends) || !is_held {
                 self.push(Step::Term(name.clone()));
             }

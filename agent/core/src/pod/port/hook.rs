@@ -229,7 +229,8 @@ impl PodMachine {
 
     /// Why is not in the event, since it may be secret.
     fn hook_failed(&mut self, name: &ContainerName, moment: HookMoment, why: String, now: Mono) {
-        let ends = self.life.stage() == Stage::Stop || self.life.record.replacing.is_some();
+        let (pod, stage) = (&self.life.record, self.life.stage());
+        let ends = stage == Stage::Stop || pod.replacing.is_some() || pod.restarting.is_some();
         let Some(record) = self.life.record.containers.get_mut(name) else { return };
         let is_to_stop = ends || record.stopping.is_some();
         let (reason, text) = match moment {

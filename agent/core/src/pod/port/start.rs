@@ -192,7 +192,8 @@ impl PodMachine {
     /// is begun only to be stopped. Whether there was anything.
     pub(in crate::pod) fn take_back_starts(&mut self, shared: &mut Shared<'_>, now: Now) -> bool {
         let life = &self.life;
-        let is_all = life.stage() == Stage::Stop || life.record.replacing.is_some();
+        let is_emptied = life.record.replacing.is_some() || life.record.restarting.is_some();
+        let is_all = life.stage() == Stage::Stop || is_emptied;
         let is_lost =
             |name: &ContainerName| matches!(life.run(name), Run::Starting(Starting { end: Some(_), .. }));
         let is_overtaken = |act: &Act| matches!(act, Act::StartContainer(request) if is_all || is_lost(&request.container.name));

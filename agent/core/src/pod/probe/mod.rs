@@ -80,7 +80,8 @@ pub(in crate::pod) fn is_wanted(life: &Life, container: &Container, kind: ProbeK
         return false;
     }
     let is_stopping = life.record.containers.get(&container.name).is_none_or(|run| run.stopping.is_some());
-    let goes_on = life.stage() == Stage::Run && life.record.replacing.is_none() && !is_stopping;
+    let is_kept = life.record.replacing.is_none() && life.record.restarting.is_none();
+    let goes_on = life.stage() == Stage::Run && is_kept && !is_stopping;
     match kind {
         ProbeKind::Startup => goes_on && !has_started(life, container),
         ProbeKind::Liveness => goes_on && has_started(life, container),

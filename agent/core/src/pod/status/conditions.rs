@@ -7,6 +7,7 @@ use crate::{
         actual::{Life, Stage},
         resize,
         resource::Resource,
+        restart_all::has_rule_for_all,
     },
     record::EndedBy,
     spec::{ContainerKind, ReadinessGate},
@@ -48,7 +49,7 @@ pub(super) fn of(
         (ConditionKind::PodScheduled, Verdict::yes()),
     ];
     let known = &life.record.conditions;
-    let own = verdicts.into_iter().filter(|_| !life.is_rejected());
+    let own = verdicts.into_iter().chain(restarting(life, phases.decided)).filter(|_| !life.is_rejected());
     let others = resize_pending(life, phases.shown).into_iter().chain(disrupted(life, phases.shown));
     others
         .chain(own)
@@ -73,6 +74,20 @@ fn resize_pending(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)>
     let verdict = Verdict { holds: true, reason: resize::REASON, message: resize::MESSAGE.to_owned() };
     let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
     (!has_ended).then_some((ConditionKind::PodResizePending, verdict))
+}
+
+/// Of a pod in which that may come. Source: `GenerateAllContainersRestartingCondition`.
+fn restarting(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)> {
+    let verdict = match (phase, life.record.restarting) {
+        (Phase::Succeeded, _) => Verdict::no("PodCompleted", String::new()),
+        (Phase::Failed, _) => Verdict::no("PodFailed", String::new()),
+        (Phase::Pending | Phase::Running, None) => Verdict::no("", String::new()),
+        (Phase::Pending | Phase::Running, Some(_)) => {
+            let message = "container exited with restart policy rule".to_owned();
+            Verdict { holds: true, reason: "RestartAllContainersStarted", message }
+        }
+    };
+    has_rule_for_all(&life.spec).then_some((ConditionKind::AllContainersRestarting, verdict))
 }
 
 /// A pod that is being taken down does not become startable again because the agent began anew, and one whose sandbox is

@@ -162,7 +162,7 @@ fn being_made<'a>(
     record: &'a ContainerRecord,
 ) -> (ContainerState, Option<&'a ExitRecord>) {
     let Some(before) = record.last_exit.as_ref() else { return (default_waiting(life), None) };
-    if !is_in_turn(life, container) {
+    if record.anew || !is_in_turn(life, container) {
         return (default_waiting(life), Some(before));
     }
     let has_waited = waited(record);

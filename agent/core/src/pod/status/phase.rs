@@ -56,6 +56,11 @@ fn seen(life: &Life, init_containers: &[ContainerStatus], containers: &[Containe
 
 /// Whether the end of a container is the last one by what its pod and itself say of it.
 fn is_for_good(life: &Life, status: &ContainerStatus, end: &Terminated) -> bool {
+    let record = life.record.containers.get(&status.name);
+    let begins_anew = record.is_some_and(|run| run.anew && run.exit.is_none());
+    if begins_anew || life.record.restarting.is_some() {
+        return false;
+    }
     let container = life.spec.all_containers().find(|one| one.name == status.name);
     container.is_none_or(|one| !runs_again(one, life.spec.restart_policy, end.exit_code))
 }

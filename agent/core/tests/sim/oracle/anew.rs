@@ -237,7 +237,7 @@ impl Account {
     /// What the record on disk says was to be asked for counts as a run for an agent that begins: nobody can tell it from
     /// one that ran and went.
     fn expect_intended(&mut self) {
-        let Some(record) = &self.stored else { return };
+        let Some(record) = self.stored.clone() else { return };
         for (name, intended) in &record.containers {
             let is_known = self.runs.values().flatten().any(|run| run.id == intended.id);
             let container = self.spec.all_containers().find(|one| one.name == *name);
@@ -251,8 +251,10 @@ impl Account {
                 Some(_) | None => &record.sandbox_id,
             };
             let (id, container) = (intended.id.clone(), Arc::clone(container));
+            self.round += u32::from(intended.anew && self.all_since_on_disk().is_some());
             let run = Run::new(id, intended.attempt, sandbox.clone(), container);
-            self.runs.entry(name.clone()).or_default().push(Run { answer: Answer::Unasked, ..run });
+            let run = Run { answer: Answer::Unasked, round: self.round, ..run };
+            self.runs.entry(name.clone()).or_default().push(run);
         }
     }
 
@@ -289,7 +291,7 @@ impl Account {
                     let anew = Run::new(run.id.clone(), run.attempt, run.sandbox.clone(), container);
                     // What is on disk as stopped with its sandbox went with it.
                     let given_up = run.given_up.filter(|_| is_replaced);
-                    *run = Run { answer: Answer::Unasked, given_up, ..anew };
+                    *run = Run { answer: Answer::Unasked, given_up, round: run.round, ..anew };
                     *self.begun_again.entry(name.clone()).or_default() += 1;
                 }
             }

@@ -101,6 +101,7 @@ impl Account {
             None | Some(Hook::Sleep(_) | Hook::Tcp) => false,
         };
         let is_to_stop = !self.reasons(run, now).is_empty();
+        let is_with_all = self.all_since_on_disk().is_some() && !self.ends(now);
         match request.moment {
             _ if !has_hook => Some("it has no such hook"),
             _ if run.answer != Answer::Started => Some("nobody knows that it runs"),
@@ -108,6 +109,7 @@ impl Account {
             HookMoment::PostStart if run.hooks.begun => Some("it was over"),
             HookMoment::PostStart if is_to_stop => Some("it is to stop"),
             HookMoment::PreStop if !is_to_stop => Some("it is to go on"),
+            HookMoment::PreStop if is_with_all => Some("all begin anew"),
             HookMoment::PreStop if run.termed != Termed::No => Some("it has its stop signal"),
             HookMoment::PreStop if run.hooks.pre_stopped => Some("it was over"),
             HookMoment::PostStart | HookMoment::PreStop => None,
@@ -131,7 +133,11 @@ impl Account {
             Hook::Exec(_) | Hook::Http(_) => run.hooks.pre_stopped,
         };
         let longest = self.grace().min(run.health.shortest()).max(Duration::from_millis(1));
-        let is_right = is_over || run.termed != Termed::No || self.is_time_up(now) || waited >= longest;
+        let is_right = is_over
+            || self.all_since().is_some()
+            || run.termed != Termed::No
+            || self.is_time_up(now)
+            || waited >= longest;
         let text = || format!("{}/{name}: after {waited:?}: {run:?}", self.spec.uid);
         Some(if is_right || self.spec.grace.is_zero() { Ok(()) } else { Err(text()) })
     }

@@ -159,6 +159,9 @@ impl Account {
         let is_to_stop = self.unwanted.is_some() || self.last_phase.is_some();
         self.is_void(run, kind).or_else(|| match kind {
             ProbeKind::Startup | ProbeKind::Liveness if is_to_stop => Some("its pod ends"),
+            ProbeKind::Startup | ProbeKind::Liveness if self.all_since_on_disk().is_some() => {
+                Some("all begin anew")
+            }
             ProbeKind::Startup if run.health.never_started(&run.container) => Some("it is to stop"),
             ProbeKind::Liveness if run.health.failed.is_some() => Some("it is to stop"),
             ProbeKind::Startup | ProbeKind::Readiness | ProbeKind::Liveness => None,

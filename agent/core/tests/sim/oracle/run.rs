@@ -25,6 +25,8 @@ pub(super) struct Run {
     pub(super) id: ContainerId,
     pub(super) attempt: Attempt,
     pub(super) sandbox: SandboxId,
+    /// How often all containers of the pod had begun anew before it.
+    pub(super) round: u32,
     /// What it was made from.
     pub(super) container: Arc<Container>,
     /// Its process, if one was ever made.
@@ -123,6 +125,7 @@ impl Run {
             id,
             attempt,
             sandbox,
+            round: 0,
             container,
             process: None,
             answer: Answer::None,

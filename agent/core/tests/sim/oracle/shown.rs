@@ -158,7 +158,7 @@ impl Account {
     ) -> Result<(), String> {
         let is_unknown = matches!(
             (told.code, told.reason),
-            (LOST, "Error" | "ContainerStatusUnknown") | (FORGOTTEN, "Unknown")
+            (LOST, "Error" | "ContainerStatusUnknown" | "RestartingAllContainers") | (FORGOTTEN, "Unknown")
         );
         let text = |what: &str| {
             let run = id.and_then(|id| self.find(id)).map(|(_, run)| run);
@@ -179,7 +179,7 @@ impl Account {
         };
         let Some((exit, _)) = process.end else { return text("it runs") };
         let is_right = told.code == exit.code
-            && told.reason == reason_of(&exit)
+            && (told.reason == reason_of(&exit) || self.may_be_removed(run, told.reason))
             && told.started_at == Some(process.began)
             && told.finished_at == Some(exit.finished_at);
         if is_right { Ok(()) } else { text("it ended otherwise") }
@@ -263,7 +263,7 @@ impl Account {
     /// Whether a main container does not run again by its policy.
     pub(super) fn is_over(&self, name: &ContainerName) -> bool {
         let Some(last) = self.last_run(name) else { return false };
-        if last.is_replaced() {
+        if last.is_replaced() || last.round < self.round || self.calls(name, last) {
             return false;
         }
         match (self.spec.restart_policy, self.code_of(name, last)) {

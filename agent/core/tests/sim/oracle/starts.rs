@@ -23,6 +23,7 @@ const BACKOFF_RESET: Duration = Duration::from_secs(600);
 impl Oracle {
     pub(super) fn start_asked(&mut self, pod: &PodUid, request: &StartRequest, now: Now) {
         let name = &request.container.name;
+        self.begins_anew(pod, request);
         let account = self.pods.get_mut(pod).expect("looked up by the caller");
         // What the record says was to be asked for had its turn.
         let order = account.order_before(name, &request.sandbox);
@@ -63,8 +64,12 @@ impl Oracle {
             let container = Arc::clone(&request.container);
             let run = Run::new(request.id.clone(), request.attempt, request.sandbox.clone(), container);
             let account = self.pods.get_mut(pod).expect("looked up above");
-            account.runs.entry(name.clone()).or_default().push(run);
-        } else if let Some(run) = self.pods.get_mut(pod).and_then(|account| account.find_mut(&request.id)) {
+            let round = account.round;
+            account.runs.entry(name.clone()).or_default().push(Run { round, ..run });
+        } else if let Some(account) = self.pods.get_mut(pod) {
+            let round = account.round;
+            let Some(run) = account.find_mut(&request.id) else { return };
+            run.round = round;
             // What never began in a sandbox that went is not given up with it.
             if mem::replace(&mut run.sandbox, request.sandbox.clone()) != request.sandbox {
                 run.given_up = None;
@@ -128,7 +133,8 @@ impl Account {
             }
         };
         for one in before {
-            let mut here = self.runs_of(&one.name).iter().filter(|run| run.sandbox == *sandbox);
+            let is_here = |run: &&Run| run.sandbox == *sandbox && run.round == self.round;
+            let mut here = self.runs_of(&one.name).iter().filter(is_here);
             let is_done = match one.kind {
                 ContainerKind::Sidecar => here.any(|run| {
                     run.process.is_some()
@@ -148,7 +154,9 @@ impl Account {
 
     fn is_initialized(&self, sandbox: &SandboxId) -> bool {
         let mains = self.spec.containers.iter();
-        mains.flat_map(|one| self.runs_of(&one.name)).any(|run| run.sandbox == *sandbox)
+        mains
+            .flat_map(|one| self.runs_of(&one.name))
+            .any(|run| run.sandbox == *sandbox && run.round == self.round)
     }
 
     /// Whether a run may follow the last one; `None` in place of success when there was none.
@@ -157,6 +165,9 @@ impl Account {
         let text = |why: &str| format!("{}/{name} after {last:?}: {why}", self.spec.uid);
         if last.is_running() {
             return Some(Err(text("two at once")));
+        }
+        if last.round < self.round {
+            return (self.kind(name)? != ContainerKind::Ephemeral).then_some(Ok(()));
         }
         let code = self.code_of(name, last).unwrap_or(super::LOST);
         let is_right = match (self.kind(name)?, self.spec.restart_policy) {
@@ -179,13 +190,14 @@ impl Account {
     fn backoff_before(&self, container: &Container, now: Now) -> Option<Result<(), String>> {
         let name = &container.name;
         let runs = self.runs_of(name);
-        let last = runs.last()?;
+        let last = runs.last().filter(|last| last.round == self.round)?;
         let (exit, at) = last.end()?;
         let is_same = |made_from: &Container| {
             made_from.image == container.image && made_from.resources == container.resources
         };
         // The first run of all is no restart.
-        let before = runs.windows(2).rev().find(|pair| is_same(&pair[1].container)).map(|pair| &pair[0]);
+        let is_restart = |pair: &&[Run]| is_same(&pair[1].container) && pair[0].round == pair[1].round;
+        let before = runs.windows(2).rev().find(is_restart).map(|pair| &pair[0]);
         let (_, began_after) = before?.end()?;
         let is_fresh = at.since(began_after) > BACKOFF_RESET;
         let is_init_anew = container.kind == ContainerKind::Init && exit.code == 0;
@@ -228,6 +240,7 @@ fn doubled(runs: &[Run], is_same: impl Fn(&Container) -> bool) -> Duration {
         let is_soon = ends.is_some_and(|((_, before), (_, at))| at.since(before) <= BACKOFF_RESET);
         is_soon
             && before.sandbox == run.sandbox
+            && before.round == run.round
             && is_plain(before)
             && is_plain(run)
             && is_same(&run.container)

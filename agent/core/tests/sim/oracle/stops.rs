@@ -13,7 +13,7 @@ use berth_core::{
 use super::{Account, Answer, KILLS_BEFORE_REMOVAL, Meant, Oracle, Run, Termed, code_in};
 
 /// What a container gets at least between its stop signal and SIGKILL, however late its turn came.
-const STOP_MIN: Duration = Duration::from_secs(2);
+pub(super) const STOP_MIN: Duration = Duration::from_secs(2);
 
 /// How late an agent may be that has nothing else to do.
 const LATENESS: Duration = Duration::from_millis(1);
@@ -193,7 +193,7 @@ fn means_to_stop(record: Option<&PodRecord>, name: &ContainerName) -> bool {
 
 impl Account {
     /// Since when the pod is to end, if it is.
-    fn ends_since(&self, now: Now) -> Option<Mono> {
+    pub(super) fn ends_since(&self, now: Now) -> Option<Mono> {
         [self.unwanted, self.ended_since(now)].into_iter().flatten().min()
     }
 
@@ -271,7 +271,7 @@ impl Account {
     /// Since when a container is to stop, for each reason that there is.
     pub(super) fn reasons(&self, run: &Run, now: Now) -> Vec<Mono> {
         let own = [run.changed, run.given_up, run.health.failed, run.hooks.failed];
-        own.into_iter().chain([self.ends_since(now)]).flatten().collect()
+        own.into_iter().chain([self.ends_since(now), self.all_since()]).flatten().collect()
     }
 
     /// "Once the grace period has expired, the kubelet triggers forcible shutdown": not before, and not without a stop
@@ -282,9 +282,10 @@ impl Account {
             return Err(format!("{who}: killed for no reason"));
         };
         let waited = now.mono.since(first);
+        let longest = self.all_since().map_or(Duration::MAX, |_| STOP_MIN);
         let others = [self.ended_since(now), run.changed, run.given_up, run.hooks.failed];
         let grace = match others.into_iter().flatten().min() {
-            _ if self.is_time_up(now) => Duration::ZERO,
+            _ if self.is_time_up(now) || self.all_since().is_some() => Duration::ZERO,
             Some(at) if at <= now.mono && now.mono.since(at) >= self.grace() => Duration::ZERO,
             Some(_) if run.health.failed.is_none() => self.grace(),
             None if run.health.failed.is_none() => self.ends_by.map_or(Duration::ZERO, |by| by.since(first)),
@@ -299,7 +300,7 @@ impl Account {
             }
             // One that is known too late gets none.
             _ if run.termed == Termed::No
-                && run.learned < first + self.shortest(first).min(run.health.shortest()) =>
+                && run.learned < first + self.shortest(first).min(run.health.shortest()).min(longest) =>
             {
                 Err(format!("{who}: killed without a stop signal"))
             }
@@ -311,7 +312,8 @@ impl Account {
     fn may_be_given_up(&self, name: &ContainerName, run: &Run, now: Now) -> Result<(), String> {
         let first = self.reasons(run, now).into_iter().min();
         let waited = first.map(|first| now.mono.since(first));
-        if self.is_time_up(now) || waited.is_some_and(|waited| waited >= self.grace()) {
+        let grace = self.all_since().map_or(self.grace(), |_| self.grace().min(STOP_MIN));
+        if self.is_time_up(now) || waited.is_some_and(|waited| waited >= grace) {
             return Ok(());
         }
         Err(format!("{}/{name}: removed unlooked {waited:?} after it was to stop: {run:?}", self.spec.uid))
@@ -331,6 +333,7 @@ impl Account {
             || run.health.failed.is_some()
             || run.hooks.failed.is_some()
             || is_at_once
+            || self.all_since().is_some()
             || self.is_time_up(now)
             || now.mono.since(since) >= self.grace()
         {
@@ -375,9 +378,12 @@ impl Account {
     }
 
     fn over_by_ends(&self, is_known: impl Fn(&ContainerName, &Run) -> bool) -> Option<Over> {
+        if self.calls_for_all(&is_known).is_some() {
+            return None;
+        }
         let policy = self.spec.restart_policy;
         let code = |name: &ContainerName| {
-            let last = self.last_run(name)?;
+            let last = self.last_run(name).filter(|last| last.round == self.round)?;
             let has_ended = !last.is_running() || last.may_be_unknown();
             self.code_of(name, last).filter(|_| is_known(name, last) && has_ended && !last.is_replaced())
         };

@@ -37,6 +37,8 @@ pub(super) struct Chaos {
     pub(super) images: Option<Dice>,
     /// By which containers have hooks. Lives that found something once are what they were.
     pub(super) hooks: Option<Dice>,
+    /// By which ends call for all containers to begin anew. Lives that found something once are what they were.
+    pub(super) together: Option<Dice>,
     /// By which sources speak in another order after a restart. Lives that found something once are what they were.
     pub(super) order: Option<Dice>,
     pub(super) run: Run,
@@ -79,6 +81,7 @@ impl Chaos {
             debugging: Dice(!seed.rotate_left(16)),
             images: has_collection.then(|| Dice(seed.rotate_left(8))),
             hooks: (!found.contains(&seed)).then(|| Dice(!seed.rotate_left(48))),
+            together: (!found.contains(&seed)).then(|| Dice(!seed.rotate_left(8))),
             order: has_an_order.then(|| Dice(seed.rotate_left(48))),
             run,
             is_calm: false,
@@ -134,6 +137,7 @@ impl Chaos {
         self.change_cluster();
         self.change_debugging();
         self.change_images();
+        self.call_for_all();
         if self.clock.is_one_in(20) {
             self.set_clock();
         }
