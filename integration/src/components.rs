@@ -5,8 +5,10 @@
 //! version, flags); a component is rebuilt exactly when its recipe differs from the stamp.
 
 mod criu;
+mod debian;
 mod list;
 mod prometheus;
+mod rsyslog;
 mod system;
 
 use std::fs::{self, File};
@@ -30,7 +32,7 @@ pub enum Set {
     /// Exactly the pinned ones, so that what is done with them can be repeated.
     Pinned,
     /// The pinned ones, the minor versions of containerd that a node comes from and goes to, what runs beside Berth, a control
-    /// plane, and criu.
+    /// plane, criu and rsyslog.
     PinnedForTests,
     /// Those, and what only the soak uses.
     PinnedForSoak,
@@ -167,7 +169,10 @@ pub fn build(set: Set, mut say: impl FnMut(&str)) -> Result<()> {
         fs::write(&stamp, recipe)?;
     }
     match set {
-        Set::PinnedForTests | Set::PinnedForSoak | Set::PinnedForConformance => criu::install(say),
+        Set::PinnedForTests | Set::PinnedForSoak | Set::PinnedForConformance => {
+            criu::install(&mut say)?;
+            rsyslog::install(say)
+        }
         Set::Node | Set::Pinned => Ok(()),
     }
 }

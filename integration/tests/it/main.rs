@@ -77,6 +77,7 @@ mod stock;
 mod suite;
 mod swept;
 mod systemd;
+mod tailer;
 mod unanswered;
 mod unpack;
 mod upgrade;
@@ -162,6 +163,6 @@ fn main() -> ExitCode {
         server::tests(),
         soak::tests(),
     ];
-    let last = [systemd::tests(), collection::tests(), restart_all::tests()];
+    let last = [systemd::tests(), collection::tests(), restart_all::tests(), tailer::tests()];
     suite::main(all.into_iter().chain(later).chain(last).flatten().collect())
 }

@@ -12,7 +12,8 @@ use berth_core::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         Lifecycle, Medium, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler,
         ProbePort, Probes, QosClass, Quantities, Resources, RestartAction, RestartPolicy, RestartRule,
-        Scheduling, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, UserMode, Volume, VolumeSource,
+        Scheduling, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, UserMode, Volume,
+        VolumeSource,
     },
     users::PodIds,
 };
