@@ -1,5 +1,7 @@
 //! Chains of iptables that other components look for.
 
+use std::fs;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -9,13 +11,15 @@ use berth_integration::vm::Feature;
 use berth_integration::wait::{self, Look};
 use serde_json::json;
 
-use crate::kit::sleeper;
+use crate::kit::{inside, pod, shell, sleeper};
 use crate::suite::{Test, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("iptables::chains_come_back_after_a_flush", flushed).needs(Feature::Nat).long(),
         test("iptables::none_where_nobody_wants_them", unwanted).needs(Feature::Nat),
+        test("iptables::cve_2020_8558_neighbours_do_not_reach_the_nodes_loopback", neighbours)
+            .needs(Feature::Nat),
     ]
 }
 
@@ -87,4 +91,31 @@ fn unwanted() -> Result<()> {
     let found = chains()?;
     ensure!(found.is_empty(), "{found:#?}");
     node.end()
+}
+
+/// The node routes to its loopback, as kube-proxy has it do: then the chains alone keep out who sends there by its gateway.
+fn neighbours() -> Result<()> {
+    fs::write("/proc/sys/net/ipv4/conf/all/route_localnet", "1")?;
+    for has_chains in [false, true] {
+        let kubelet = json!({ "makeIPTablesUtilChains": has_chains });
+        let node = Node::start_with(&Settings { kubelet, ..Settings::default() })?;
+        if has_chains {
+            are_there()?;
+        }
+        let service = TcpListener::bind("127.0.0.1:0")?;
+        service.set_nonblocking(true)?;
+        let port = service.local_addr()?.port();
+        let send = format!(
+            "gateway=$(ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'); echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet; \
+             ip addr flush dev lo; ip route add 127.0.0.0/8 via $gateway && timeout 3 nc 127.0.0.1 {port} </dev/null; true"
+        );
+        let main = shell("main", "exec sleep infinity", json!({ "securityContext": { "privileged": true } }));
+        node.apply("neighbour", &pod("neighbour", json!({ "containers": [main] })))?;
+        let said = inside(&node.ready("neighbour")?, &send)?;
+        let is_reached = service.accept().is_ok();
+        ensure!(is_reached != has_chains, "reached: {is_reached}, with chains: {has_chains}: {said}");
+        node.clear()?;
+        node.end()?;
+    }
+    Ok(())
 }

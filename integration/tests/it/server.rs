@@ -64,6 +64,7 @@ pub(crate) fn tests() -> Vec<Test> {
             .alone()
             .within(LONG_LIMIT),
         test("statistics::are_what_the_files_of_cgroups_say", statistics::all),
+        test("statistics::cve_2020_8557_what_is_written_into_the_hosts_file_counts", statistics::hosts),
         test("as_kubelet::values_are_its", values::all).long().within(LONG_LIMIT),
     ]
 }

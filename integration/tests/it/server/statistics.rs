@@ -88,6 +88,21 @@ pub(super) fn all() -> Result<()> {
     alone.end()
 }
 
+/// A container may write the hosts file, which is the node's: it is storage of the pod like any other.
+pub(super) fn hosts() -> Result<()> {
+    let alone = Alone::start()?;
+    let script = format!("dd if=/dev/urandom of=/etc/hosts bs=1M count={STORED}; {FOR_EVER}");
+    alone.run("shown", &pod("shown", json!({ "containers": [shell("main", &script, json!({}))] })))?;
+    alone.node.ready("shown")?;
+    wait::until("what was written to count", SOON, || {
+        let used = &shown(&alone)?["ephemeral-storage"]["usedBytes"];
+        let counts = used.as_u64().is_some_and(|used| used >= STORED << 20);
+        Ok(if counts { Look::Ready(()) } else { Look::NotYet(used.to_string()) })
+    })?;
+    alone.remove("shown")?;
+    alone.end()
+}
+
 /// What the summary has of the pod.
 fn shown(alone: &Alone) -> Result<Value> {
     let answer = alone.client.get("/stats/summary")?;
