@@ -43,11 +43,12 @@ pub fn of(status: &PodStatus, pod: &Pod, spec: Option<&PodSpec>) -> ApiStatus {
         let kept = pod.resize.as_ref().and_then(|resize| spec_of(&resize.allocated));
         let allocated = kept.as_ref().unwrap_or(spec);
         let init = |spec: &PodSpec| spec.init_containers.clone().unwrap_or_default();
-        add_spec(&mut shown.init_container_statuses, &init(spec), &init(allocated));
-        add_spec(&mut shown.container_statuses, &spec.containers, &allocated.containers);
+        let rro = status.recursive_read_only;
+        add_spec(&mut shown.init_container_statuses, &init(spec), &init(allocated), rro);
+        add_spec(&mut shown.container_statuses, &spec.containers, &allocated.containers, rro);
         let ephemeral: Vec<Container> =
             spec.ephemeral_containers.iter().flatten().map(as_container).collect();
-        add_spec(&mut shown.ephemeral_container_statuses, &ephemeral, &ephemeral);
+        add_spec(&mut shown.ephemeral_container_statuses, &ephemeral, &ephemeral, rro);
     }
     shown
 }
@@ -64,11 +65,14 @@ fn add_spec(
     statuses: &mut Option<Vec<ApiContainerStatus>>,
     containers: &[Container],
     allocated: &[Container],
+    recursive_read_only: bool,
 ) {
     for status in statuses.iter_mut().flatten() {
         let of_name = |all: &[Container]| all.iter().find(|one| one.name == status.name).cloned();
         let Some(container) = of_name(containers) else { continue };
-        status.volume_mounts = some(container.volume_mounts.iter().flatten().map(volume_mount));
+        status.volume_mounts = some(
+            container.volume_mounts.iter().flatten().map(|mount| volume_mount(mount, recursive_read_only)),
+        );
         if status.container_id.is_some() {
             let stop_signal = container.lifecycle.as_ref().and_then(|one| one.stop_signal.clone());
             let resources = resources(&of_name(allocated).unwrap_or(container));
@@ -79,13 +83,14 @@ fn add_spec(
     }
 }
 
-fn volume_mount(mount: &VolumeMount) -> VolumeMountStatus {
+fn volume_mount(mount: &VolumeMount, is_supported: bool) -> VolumeMountStatus {
+    let is_asked = matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"));
+    let mode = if is_asked && is_supported { "Enabled" } else { "Disabled" };
     VolumeMountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only.filter(|read_only| *read_only),
-        // Mounts below one that is read-only stay as they are; `IfPossible` is not possible yet.
-        recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+        recursive_read_only: (mount.read_only == Some(true)).then(|| mode.to_owned()),
         ..VolumeMountStatus::default()
     }
 }
@@ -245,6 +250,7 @@ mod tests {
             pod_ips: Vec::new(),
             start_time: None,
             qos: QosClass::Burstable,
+            recursive_read_only: false,
             init_containers: vec![running("first", ContainerKind::Init, Some("2"))],
             containers: vec![
                 running("web", ContainerKind::Main, Some("1")),
@@ -262,6 +268,30 @@ mod tests {
         let manifest = r#"{"metadata": {"name": "web", "namespace": "default", "uid": "1-a", "generation": 3},
                            "spec": {"containers": [{"name": "web", "image": "i"}]}}"#;
         crate::manifest::pod_from_json(manifest, Source::Api).unwrap()
+    }
+
+    /// Source: `convertToAPIContainerStatuses` of `pkg/kubelet/kubelet_pods.go`.
+    #[test]
+    fn a_mount_shows_whether_all_below_is_read_only() {
+        for (mode, is_supported, expected) in [
+            (json!({ "readOnly": true }), true, json!("Disabled")),
+            (json!({ "readOnly": true, "recursiveReadOnly": "Disabled" }), true, json!("Disabled")),
+            (json!({ "readOnly": true, "recursiveReadOnly": "IfPossible" }), true, json!("Enabled")),
+            (json!({ "readOnly": true, "recursiveReadOnly": "IfPossible" }), false, json!("Disabled")),
+            (json!({ "readOnly": true, "recursiveReadOnly": "Enabled" }), true, json!("Enabled")),
+            (json!({ "readOnly": true, "recursiveReadOnly": "Enabled" }), false, json!("Disabled")),
+            (json!({}), true, serde_json::Value::Null),
+        ] {
+            let mut mount = json!({ "name": "data", "mountPath": "/data" });
+            mount.as_object_mut().unwrap().extend(mode.as_object().unwrap().clone());
+            let spec: PodSpec =
+                serde_json::from_value(json!({ "containers": [{ "name": "web", "volumeMounts": [mount] }] }))
+                    .unwrap();
+            let status = PodStatus { recursive_read_only: is_supported, ..known() };
+            let shown = serde_json::to_value(of(&status, &pod(), Some(&spec))).unwrap();
+            let shown = &shown["containerStatuses"][0]["volumeMounts"][0]["recursiveReadOnly"];
+            assert_eq!(*shown, expected, "{mode} {is_supported}");
+        }
     }
 
     #[test]

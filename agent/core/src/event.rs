@@ -105,6 +105,8 @@ pub enum Outcome {
     Sandbox {
         /// Process id of the shim: its namespaces are the pod's.
         pid: u32,
+        /// Whether its runtime makes mounts read-only with all that is mounted below them (KEP-3857).
+        recursive_read_only: bool,
     },
     /// Where the volume is on the node.
     Volume {

@@ -41,6 +41,8 @@ pub struct PodRecord {
     pub earlier_sandbox: Option<SandboxId>,
     /// Ids of the node that are its own, where it has a user namespace. They stay as long as it is there.
     pub ids: Option<HostIds>,
+    /// Whether the runtime of the sandbox that was made last makes mounts read-only with all that is mounted below them.
+    pub recursive_read_only: bool,
     /// Addresses, once wired.
     pub network: Option<NetworkStatus>,
     /// Runs of its containers.
@@ -74,6 +76,7 @@ impl PodRecord {
             sandbox_id: SandboxId::of(&spec.uid, 0),
             earlier_sandbox: None,
             ids: None,
+            recursive_read_only: false,
             network: None,
             containers: BTreeMap::new(),
             conditions: BTreeMap::new(),

@@ -34,6 +34,8 @@ pub struct PodStatus {
     pub start_time: Option<Timestamp>,
     /// QoS class.
     pub qos: QosClass,
+    /// Whether its runtime makes mounts read-only with all that is mounted below them.
+    pub recursive_read_only: bool,
     /// Init containers and sidecars, in spec order.
     pub init_containers: Vec<ContainerStatus>,
     /// Main containers, by name.

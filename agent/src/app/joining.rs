@@ -21,7 +21,7 @@ use crate::{
     failpoint::Failpoint,
     metrics::InCluster,
     network::Readiness,
-    runtime::Containerd,
+    runtime::{Containerd, RuntimeFeatures},
     view::View,
 };
 
@@ -33,6 +33,7 @@ pub(super) struct Joining {
     pub(super) pulls: PullsUnderWay,
     pub(super) network: watch::Receiver<Readiness>,
     pub(super) runtime: watch::Receiver<CurrentRuntime>,
+    pub(super) features: RuntimeFeatures,
     /// Where ranges of addresses go that the Node object has for pods.
     pub(super) pod_cidrs: watch::Sender<Vec<String>>,
     /// Pods that an earlier agent had.
@@ -75,6 +76,7 @@ impl Joining {
             pulls,
             network,
             runtime,
+            features,
             pod_cidrs,
             recorded,
             view,
@@ -97,6 +99,7 @@ impl Joining {
             containerd,
             network,
             runtime,
+            features,
             images: listed,
             recorder: sinks.recorder.clone(),
             addresses,

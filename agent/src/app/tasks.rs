@@ -140,6 +140,7 @@ impl Parts {
             pulls: self.host.pulls.clone(),
             network: self.host.network.readiness(),
             runtime: self.host.runtime.clone(),
+            features: self.host.features.clone(),
             pod_cidrs,
             recorded: self.recorded.clone(),
             view: self.view.clone(),

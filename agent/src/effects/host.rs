@@ -29,7 +29,7 @@ use crate::{
     objects::Objects,
     one_thread::OneThread,
     registry_accounts::NodeAccounts,
-    runtime::{Containerd, GroupedTasks, Shims, probe::OciCommand},
+    runtime::{Containerd, GroupedTasks, RuntimeFeatures, Shims, probe::OciCommand},
     store::EndedPods,
     workers::Workers,
 };
@@ -53,6 +53,8 @@ pub struct Host {
     pub systemd: Option<Systemd>,
     /// What shims run containers with, unless the handler names something else.
     pub oci: OciCommand,
+    /// What OCI runtimes can do.
+    pub features: RuntimeFeatures,
     /// What holds of the settings that may change.
     pub runtime: watch::Receiver<CurrentRuntime>,
     /// Handlers of the sandboxes that there are.

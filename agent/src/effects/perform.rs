@@ -180,7 +180,7 @@ mod tests {
             (not_started(Sandbox::Gone), true),
             (not_started(Sandbox::Up), false),
             (failed(FailureKind::Unknown), false),
-            (Ok(Outcome::Sandbox { pid: 1 }), false),
+            (Ok(Outcome::Sandbox { pid: 1, recursive_read_only: false }), false),
         ];
         for (outcome, is_told) in cases {
             let dir = tempfile::tempdir().unwrap();

@@ -6,8 +6,9 @@ use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
     spec::{
         Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, Mount,
-        MountPropagation, ObjectKeyRef, ObjectKind, Port, Protocol, ResourceField, ResourceSelector, Source,
-        Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
+        MountPropagation, ObjectKeyRef, ObjectKind, Port, Protocol, RecursiveReadOnly, ResourceField,
+        ResourceSelector, Source, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
+        Volume, VolumeSource,
     },
 };
 use k8s_openapi::api::core::v1::{
@@ -400,20 +401,6 @@ fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: 
         notes.fault(&format!("{field}.mountPath"), "must be a path");
     }
     let read_only = written.read_only == Some(true);
-    match written.recursive_read_only.as_deref() {
-        None | Some("Disabled") => {}
-        Some("IfPossible") if read_only => notes.unsupported(format!("{field}.recursiveReadOnly")),
-        Some("Enabled") if read_only => {
-            notes.fault(
-                &format!("{field}.recursiveReadOnly"),
-                "cannot be promised by this version: `IfPossible` can be written",
-            );
-        }
-        Some(_) => notes.fault(
-            &format!("{field}.recursiveReadOnly"),
-            "needs `readOnly: true` and is `IfPossible` or `Enabled`",
-        ),
-    }
     let propagation = notes.one_of(
         &format!("{field}.mountPropagation"),
         written.mount_propagation.as_deref(),
@@ -427,13 +414,44 @@ fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: 
         notes
             .fault(&format!("{field}.mountPropagation"), "`Bidirectional` is for privileged containers only");
     }
+    let recursive_read_only = recursive_read_only(notes, field, written, read_only, propagation);
     Mount {
         volume: VolumeName::new(&written.name),
         path: absolute(path),
         sub_path: sub_path(notes, field, written),
         read_only,
+        recursive_read_only,
         propagation,
     }
+}
+
+/// Source: `validateMountRecursiveReadOnly` of `pkg/apis/core/validation/validation.go`.
+fn recursive_read_only(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &VolumeMount,
+    read_only: bool,
+    propagation: MountPropagation,
+) -> RecursiveReadOnly {
+    let field = format!("{field}.recursiveReadOnly");
+    let mode = notes.one_of(
+        &field,
+        written.recursive_read_only.as_deref(),
+        &[
+            ("Disabled", RecursiveReadOnly::Disabled),
+            ("IfPossible", RecursiveReadOnly::IfPossible),
+            ("Enabled", RecursiveReadOnly::Enabled),
+        ],
+    );
+    if mode != RecursiveReadOnly::Disabled {
+        if !read_only {
+            notes.fault(&field, "may only be specified when readOnly is true");
+        }
+        if propagation != MountPropagation::Private {
+            notes.fault(&field, "may only be specified when mountPropagation is None or not specified");
+        }
+    }
+    mode
 }
 
 /// A relative path begins at the root. Source: `MakeAbsolutePath` of `pkg/volume/util/util.go`.

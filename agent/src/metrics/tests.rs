@@ -64,6 +64,7 @@ fn published(phase: Phase, state: ContainerState) -> Published {
         pod_ips: Vec::new(),
         start_time: None,
         qos: QosClass::BestEffort,
+        recursive_read_only: false,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: vec![container],

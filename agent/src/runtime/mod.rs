@@ -12,6 +12,7 @@ mod exec;
 mod exits;
 #[cfg(test)]
 pub(crate) mod fake;
+mod features;
 mod grouped;
 pub mod labels;
 mod observe;
@@ -25,6 +26,7 @@ mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use exec::{Exec, ExecError, Specs};
+pub use features::RuntimeFeatures;
 pub use grouped::GroupedTasks;
 pub use observe::{ObserveError, ObservedNode, observe};
 pub use on_time::on_time;

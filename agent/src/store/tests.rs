@@ -82,6 +82,7 @@ fn record() -> PodRecord {
         sandbox_id: SandboxId::from_known("sandbox-of-another-formula"),
         earlier_sandbox: Some(SandboxId::from_known("the-one-before")),
         ids: Some(HostIds { first: 131_072, count: 65_536 }),
+        recursive_read_only: true,
         network: Some(NetworkStatus { ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()] }),
         containers: BTreeMap::from([(ContainerName::new("web"), container())]),
         conditions: BTreeMap::from(conditions),

@@ -82,6 +82,9 @@ struct Wire {
     /// Absent in records of agents that gave no pod a user namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ids: Option<WireIds>,
+    /// Earlier agents of version 2 pass over it: their containers' mounts are not read-only below.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    recursive_read_only: bool,
     network: Option<Vec<IpAddr>>,
     containers: BTreeMap<String, WireContainer>,
     conditions: BTreeMap<String, WireTransition>,
@@ -269,6 +272,7 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
         sandbox_id: Some(record.sandbox_id.to_string()),
         earlier_sandbox: record.earlier_sandbox.as_ref().map(ToString::to_string),
         ids: record.ids.map(|HostIds { first, count }| WireIds { first, count }),
+        recursive_read_only: record.recursive_read_only,
         network: record.network.as_ref().map(|network| network.ips.clone()),
         containers: record
             .containers
@@ -358,6 +362,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         sandbox_id,
         earlier_sandbox,
         ids: wire.ids.map(|WireIds { first, count }| HostIds { first, count }),
+        recursive_read_only: wire.recursive_read_only,
         network: wire.network.filter(|_| this_boot).map(|ips| NetworkStatus { ips }),
         containers,
         conditions: conditions.collect(),

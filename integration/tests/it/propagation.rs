@@ -6,8 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use berth_integration::agent::{ROOT_DIR, STATE_DIR};
-use berth_integration::node::{Node, POD_LIMIT, system};
+use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
+use berth_integration::components;
+use berth_integration::files;
+use berth_integration::node::{Node, POD_LIMIT, PodState, system};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -19,6 +21,11 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("propagation::what_a_driver_mounts_is_the_nodes_and_stays", of_a_driver),
         test("propagation::a_pods_end_takes_no_mount_of_the_node_with_it", of_the_node),
+        test("propagation::a_mount_is_read_only_with_all_below_where_that_can_be", recursive),
+        test(
+            "propagation::a_mount_is_read_only_with_all_below_or_its_container_does_not_start",
+            not_recursive,
+        ),
     ]
 }
 
@@ -164,4 +171,82 @@ fn of_the_node() -> Result<()> {
     same("mounts", mounted()?, vec![inner.display().to_string()])?;
     system("umount", &[&inner.display().to_string()])?;
     node.end()
+}
+
+/// A pod with a directory of the node, and another one mounted below it.
+fn read_only_pod(name: &str, mode: &str) -> String {
+    let mount = json!({ "name": "dir", "mountPath": "/dir", "readOnly": true, "recursiveReadOnly": mode });
+    let main = shell("main", FOR_EVER, json!({ "volumeMounts": [mount] }));
+    let volume = json!({ "name": "dir", "hostPath": { "path": TOP } });
+    pod(name, json!({ "containers": [main], "volumes": [volume] }))
+}
+
+const TOP: &str = "/run/own/top";
+
+fn mount_below() -> Result<()> {
+    fs::create_dir_all(format!("{TOP}/below"))?;
+    system("mount", &["-t", "tmpfs", SOURCE, &format!("{TOP}/below")]).map(drop)
+}
+
+/// Ends the node, once its pods have gone, without the mount that the test made.
+fn end(node: Node) -> Result<()> {
+    node.clear()?;
+    system("umount", &[&format!("{TOP}/below")])?;
+    node.end()
+}
+
+/// What comes of writing into the directory and below it, and what the status says of the mount.
+fn written(pod: &PodState) -> Result<(String, String, String)> {
+    let write = |dir: &str| inside(pod, &format!("touch {dir}/{} 2>&1 && echo written; true", pod.name()));
+    let word = |said: String| {
+        let refused = said.ends_with("Read-only file system");
+        if refused { "refused".to_owned() } else { said }
+    };
+    let shown = pod.container("main")["volumeMounts"][0]["recursiveReadOnly"].as_str().unwrap_or_default();
+    Ok((word(write("/dir")?), word(write("/dir/below")?), shown.to_owned()))
+}
+
+fn as_told(node: &Node, mode: &str, below: &str, shown: &str) -> Result<()> {
+    let name = mode.to_lowercase();
+    node.apply(&name, &read_only_pod(&name, mode))?;
+    let expected = ("refused".to_owned(), below.to_owned(), shown.to_owned());
+    same(mode, written(&node.ready(&name)?)?, expected)
+}
+
+/// runc says that it can.
+fn recursive() -> Result<()> {
+    mount_below()?;
+    let berth = json!({ "runtime": { "ociRuntime": "runc" } });
+    let mut node = Node::start_with(&Settings { berth, ..Settings::default() })?;
+    as_told(&node, "Disabled", "written", "Disabled")?;
+    as_told(&node, "IfPossible", "refused", "Enabled")?;
+    as_told(&node, "Enabled", "refused", "Enabled")?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    restart(&node, "enabled")?;
+    as_told(&node, "Enabled", "refused", "Enabled")?;
+    end(node)
+}
+
+/// A runtime that does not say so is not asked for it.
+fn not_recursive() -> Result<()> {
+    mount_below()?;
+    let runtime = Path::new("/run/own/runtime");
+    let runc = components::binary("runc")?;
+    let script = format!("#!/bin/sh\n[ \"$1\" = features ] && exit 1\nexec {} \"$@\"\n", runc.display());
+    files::write_program(runtime, &script)?;
+    let berth = json!({ "runtime": { "ociRuntime": runtime } });
+    let node = Node::start_with(&Settings { berth, ..Settings::default() })?;
+    as_told(&node, "IfPossible", "written", "Disabled")?;
+    node.apply("enabled", &read_only_pod("enabled", "Enabled"))?;
+    let is_refused = |pod: &PodState| pod.waits_for("main") == "CreateContainerConfigError";
+    let refused = node.wait("enabled", "refused", POD_LIMIT, is_refused)?;
+    let message = &refused.container("main")["state"]["waiting"]["message"];
+    same(
+        "message",
+        message.as_str().unwrap_or_default(),
+        "failed to resolve recursive read-only mode: volume \"dir\" requested recursive read-only mode, but it is not \
+         supported by the runtime",
+    )?;
+    end(node)
 }

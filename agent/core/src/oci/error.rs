@@ -137,6 +137,16 @@ pub enum ConfigError {
         /// The path as written: expanded it may be secret.
         path: String,
     },
+    /// `recursiveReadOnly: Enabled` under a runtime that cannot do it. Source: `resolveRecursiveReadOnly` of
+    /// `pkg/kubelet/kubelet_pods.go`.
+    #[error(
+        "failed to resolve recursive read-only mode: volume {volume:?} requested recursive read-only mode, but it is \
+         not supported by the runtime"
+    )]
+    RecursiveReadOnly {
+        /// The volume.
+        volume: String,
+    },
     /// A `VOLUME` of the image that is no path below the root (CVE-2022-23648).
     #[error("image has an invalid volume path {path:?}")]
     ImageVolume {
@@ -180,7 +190,8 @@ impl ConfigError {
             | Self::NoTarget { .. }
             | Self::SubPathVariables { .. }
             | Self::SubPathAbsolute { .. }
-            | Self::SubPathBacksteps { .. } => "CreateContainerConfigError",
+            | Self::SubPathBacksteps { .. }
+            | Self::RecursiveReadOnly { .. } => "CreateContainerConfigError",
             Self::NoCommand
             | Self::Nul { .. }
             | Self::EnvName { .. }

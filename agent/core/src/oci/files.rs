@@ -100,7 +100,7 @@ mod tests {
     use crate::{
         fixtures,
         id::VolumeName,
-        spec::{Mount, MountPropagation, SubPath},
+        spec::{Mount, MountPropagation, RecursiveReadOnly, SubPath},
     };
 
     fn names(pod: &Pod, network: Option<&NetworkStatus>) -> Vec<String> {
@@ -116,6 +116,7 @@ mod tests {
             path: "/etc//hosts".into(),
             sub_path: SubPath::Root,
             read_only: false,
+            recursive_read_only: RecursiveReadOnly::Disabled,
             propagation: MountPropagation::Private,
         };
         let mut container = fixtures::container("main");

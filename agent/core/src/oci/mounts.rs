@@ -79,13 +79,33 @@ struct Bind {
     from: String,
     /// Absolute, without `.`, `..` and repeated or trailing slashes.
     to: String,
-    read_only: bool,
+    access: Access,
     propagation: MountPropagation,
+}
+
+/// What a container may do with a mount.
+#[derive(Clone, Copy)]
+enum Access {
+    ReadWrite,
+    ReadOnly,
+    /// As of all that is mounted below it.
+    RecursiveReadOnly,
+}
+
+impl Access {
+    /// Its name among the options of an OCI mount.
+    fn option(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "rw",
+            Self::ReadOnly => "ro",
+            Self::RecursiveReadOnly => "rro",
+        }
+    }
 }
 
 impl Bind {
     fn new(from: String, to: String) -> Self {
-        Self { from, to, read_only: false, propagation: MountPropagation::Private }
+        Self { from, to, access: Access::ReadWrite, propagation: MountPropagation::Private }
     }
 
     /// In a user namespace files belong to whom they do on the node, by number.
@@ -95,7 +115,7 @@ impl Bind {
             MountPropagation::HostToContainer => "rslave",
             MountPropagation::Bidirectional => "rshared",
         };
-        let access = if self.read_only { "ro" } else { "rw" };
+        let access = self.access.option();
         let idmap = maps.map(|_| "idmap");
         let options: Vec<&str> = ["rbind", propagation, access].into_iter().chain(idmap).collect();
         let mut mount = mount(&self.to, "bind", &self.from, &options);
@@ -138,11 +158,20 @@ fn volume_binds(
         binds.push(Bind {
             from,
             to: mount_point(&mount.path)?,
-            read_only: mount.read_only || is_content(inputs, mount),
+            access: access(inputs, mount)?,
             propagation: mount.propagation,
         });
     }
     Ok(binds)
+}
+
+fn access(inputs: &ContainerInputs<'_>, mount: &Mount) -> Result<Access, ConfigError> {
+    let refused = || ConfigError::RecursiveReadOnly { volume: mount.volume.to_string() };
+    Ok(match mount.is_recursively_read_only(inputs.recursive_read_only).ok_or_else(refused)? {
+        true => Access::RecursiveReadOnly,
+        false if mount.read_only || is_content(inputs, mount) => Access::ReadOnly,
+        false => Access::ReadWrite,
+    })
 }
 
 /// Whether `from` is a path of the node, whole: what nobody made is made as the container is, like under containerd's CRI.
@@ -228,7 +257,8 @@ fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Resul
 
 /// Files that the runtime adds are as writable as the root file system.
 fn read_only_as_root(inputs: &ContainerInputs<'_>, from: String, to: &str) -> Bind {
-    Bind { read_only: inputs.container.security.read_only_root, ..Bind::new(from, to.to_owned()) }
+    let access = if inputs.container.security.read_only_root { Access::ReadOnly } else { Access::ReadWrite };
+    Bind { access, ..Bind::new(from, to.to_owned()) }
 }
 
 /// The image's `VOLUME`s that the pod mounts nothing on. A path that goes up is refused: what is copied from it must be the

@@ -51,6 +51,8 @@ pub struct ContainerInputs<'a> {
     pub network: Option<&'a NetworkStatus>,
     /// Where each volume of the pod is on the node.
     pub volumes: &'a BTreeMap<VolumeName, String>,
+    /// Whether the sandbox's runtime makes mounts read-only with all that is mounted below them.
+    pub recursive_read_only: bool,
     /// What objects and services give its environment. Without them, what depends on them is left out of the plan.
     pub values: Option<&'a ObjectValues>,
 }

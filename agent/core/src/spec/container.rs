@@ -213,8 +213,35 @@ pub struct Mount {
     pub sub_path: SubPath,
     /// Mounted read-only.
     pub read_only: bool,
+    /// Whether what is mounted below a read-only one is read-only too.
+    pub recursive_read_only: RecursiveReadOnly,
     /// How mounts travel between node and container.
     pub propagation: MountPropagation,
+}
+
+/// `recursiveReadOnly` of a mount that is read-only and private (KEP-3857).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RecursiveReadOnly {
+    /// What is mounted below stays as it is.
+    #[default]
+    Disabled,
+    /// It is read-only where the pod's runtime can do that.
+    IfPossible,
+    /// It is read-only, or the container does not start.
+    Enabled,
+}
+
+impl Mount {
+    /// Whether it is read-only with all that is below, where `is_supported` tells whether the pod's runtime can do that; `None` when it
+    /// must be and cannot. Source: `resolveRecursiveReadOnly` of `pkg/kubelet/kubelet_pods.go`.
+    #[must_use]
+    pub fn is_recursively_read_only(&self, is_supported: bool) -> Option<bool> {
+        match self.recursive_read_only {
+            RecursiveReadOnly::Disabled => Some(false),
+            RecursiveReadOnly::IfPossible => Some(is_supported),
+            RecursiveReadOnly::Enabled => is_supported.then_some(true),
+        }
+    }
 }
 
 /// Path within a volume.

@@ -13,8 +13,8 @@ mod volume;
 
 pub use container::{
     Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, Mount,
-    MountPropagation, ObjectKeyRef, OwnRestarts, Port, Protocol, RestartAction, RestartRule, Stdin, Stdio,
-    SubPath, TerminationMessage, TerminationMessagePolicy,
+    MountPropagation, ObjectKeyRef, OwnRestarts, Port, Protocol, RecursiveReadOnly, RestartAction,
+    RestartRule, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
 };
 pub use lifecycle::{Hook, HookMoment, Lifecycle};
 pub use object::{ObjectKey, ObjectKind};

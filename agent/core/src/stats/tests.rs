@@ -284,6 +284,7 @@ fn status(containers: Vec<ContainerStatus>) -> PodStatus {
         pod_ips: Vec::new(),
         start_time: Some(at(0)),
         qos: QosClass::BestEffort,
+        recursive_read_only: false,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers,

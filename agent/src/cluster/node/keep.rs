@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     hash::{BuildHasher, RandomState},
+    sync::Arc,
     time::Duration,
 };
 
@@ -37,6 +38,7 @@ use crate::{
     config::CurrentRuntime,
     metrics::InCluster,
     network::{ANSWERS_WITHIN, Readiness},
+    runtime::RuntimeFeatures,
 };
 
 /// How long nothing is told of the node until it is known whether pods can be wired, and whether containerd answers: one that is new is
@@ -53,6 +55,7 @@ pub(super) struct Keeper {
     pub(super) settings: NodeSettings,
     pub(super) machine: Machine,
     pub(super) runtime: watch::Receiver<CurrentRuntime>,
+    pub(super) features: RuntimeFeatures,
     pub(super) addresses: Addresses,
     pub(super) clients: Clients,
     pub(super) network: watch::Receiver<Readiness>,
@@ -322,6 +325,8 @@ impl Keeper {
     }
 
     async fn facts(&mut self, asked_since: Mono) -> Facts {
+        let settings = Arc::clone(&self.runtime.borrow_and_update().settings);
+        let handlers = handlers(&settings, &self.features).await;
         Facts {
             machine: self.machine.clone(),
             found: self.addresses.find().await,
@@ -331,7 +336,7 @@ impl Keeper {
             network_within: ANSWERS_WITHIN,
             csi_node: self.csi_node.borrow_and_update().clone(),
             pressure: BTreeSet::new(),
-            handlers: handlers(&self.runtime.borrow_and_update().settings),
+            handlers,
             images: self.images.borrow_and_update().clone(),
             // Volumes that attach are refused: none is in use.
             volumes_in_use: Some(Vec::new()),

@@ -36,7 +36,7 @@ use crate::{
     config::{Config, CurrentRuntime, RuntimeSettings},
     metrics::InCluster,
     network::Readiness,
-    runtime::Containerd,
+    runtime::{Containerd, RuntimeFeatures},
 };
 
 /// What the tasks of the node need.
@@ -50,6 +50,8 @@ pub struct Parts {
     pub network: watch::Receiver<Readiness>,
     /// Handlers that pods may name.
     pub runtime: watch::Receiver<CurrentRuntime>,
+    /// What their runtimes can do.
+    pub features: RuntimeFeatures,
     /// Images of the node; `None` as long as nobody knows them.
     pub images: watch::Receiver<Option<Vec<Image>>>,
     /// Where events of the node go.
@@ -73,6 +75,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         containerd,
         network,
         runtime,
+        features,
         images,
         recorder,
         addresses,
@@ -98,6 +101,7 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
         machine: machine::read(&config.node.capacity, &config.node.allocatable, &config.node.paths.root)
             .await,
         runtime,
+        features,
         addresses: Addresses::of(&settings),
         clients,
         network,
@@ -117,10 +121,12 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     tokio::join!(keeper.run(), initializing, lease, runtime::ask(containerd, health), log);
 }
 
-/// Neither user namespaces nor mounts that are read-only all the way down are promised by this version.
-fn handlers(settings: &RuntimeSettings) -> Vec<Handler> {
-    let names = settings.handlers.keys();
-    names
-        .map(|name| Handler { name: name.clone(), recursive_read_only: false, user_namespaces: false })
-        .collect()
+/// User namespaces are not promised by this version.
+async fn handlers(settings: &RuntimeSettings, features: &RuntimeFeatures) -> Vec<Handler> {
+    let mut all = Vec::new();
+    for (name, handler) in &settings.handlers {
+        let recursive_read_only = features.recursive_read_only(&handler.runtime).await;
+        all.push(Handler { name: name.clone(), recursive_read_only, user_namespaces: false });
+    }
+    all
 }

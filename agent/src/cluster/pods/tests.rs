@@ -85,6 +85,7 @@ fn published(pod: Arc<Pod>, phase: Phase, remains: Remains) -> Published {
         pod_ips: Vec::new(),
         start_time: None,
         qos: QosClass::BestEffort,
+        recursive_read_only: false,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: Vec::new(),

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use berth_core::{
-    event::Outcome,
     failure::Failure,
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
@@ -65,12 +64,12 @@ pub(super) struct Berth<'a> {
 }
 
 impl Berth<'_> {
-    /// Starts the pod's shim, or finds it.
+    /// Starts the pod's shim, or finds it: its process id.
     pub(super) async fn ensure_sandbox(
         self,
         request: &SandboxRequest,
         Recorded { record, is_new }: Recorded,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<u32, Failure> {
         let Self { host, .. } = self;
         let id = &request.id;
         host.failpoint.reach("sandbox.record-created");
@@ -145,9 +144,9 @@ pub(super) async fn remove_sandbox(host: &Arc<Host>, id: &SandboxId) -> Result<(
     host.shims.remove_files(id).map_err(local("remove the files of a shim at", host.shims.socket(id)))
 }
 
-fn found(host: &Host, id: &SandboxId, pid: u32) -> Outcome {
+fn found(host: &Host, id: &SandboxId, pid: u32) -> u32 {
     host.shims.follow(id);
-    Outcome::Sandbox { pid }
+    pid
 }
 
 /// Has containerd start the shim; tells whether there was none. One may be there though its record was gone.

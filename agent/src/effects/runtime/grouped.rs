@@ -12,7 +12,6 @@ use std::{
 
 use berth_core::{
     config::CgroupDriver,
-    event::Outcome,
     failure::{Failure, FailureKind},
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
@@ -67,7 +66,7 @@ impl Grouped<'_> {
     }
 
     /// Makes the pod's namespaces, which the sandbox's record is there to find again.
-    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<Outcome, Failure> {
+    pub(super) async fn ensure_sandbox(self, request: &SandboxRequest) -> Result<(), Failure> {
         let pod = &request.pod;
         self.host.failpoint.reach("grouped.recorded");
         let holder = Holder {
@@ -77,11 +76,9 @@ impl Grouped<'_> {
             netns: (pod.network == NetworkMode::Pod).then(|| PathBuf::from(paths::netns(&request.id))),
             sysctls: request.sysctls.clone(),
         };
-        let held = blocking(move || {
-            holder::ensure(&holder).map_err(|error| failed(FailureKind::Transient, &error))?;
-            Ok(Outcome::Sandbox { pid: 0 })
-        })
-        .await;
+        let held =
+            blocking(move || holder::ensure(&holder).map_err(|error| failed(FailureKind::Transient, &error)))
+                .await;
         self.host.failpoint.reach("grouped.held");
         held
     }

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use berth_core::{
-    event::Outcome,
     failure::Failure,
     id::{ContainerId, SandboxId},
     observation::ObservedTask,
@@ -73,15 +72,15 @@ impl<'a> Runtime<'a> {
         }
     }
 
-    /// Makes the sandbox of a record, or finds it. Outcome: `Sandbox`.
+    /// Makes the sandbox of a record, or finds it: the process id of its shim, 0 when it has none.
     pub(super) async fn ensure_sandbox(
         self,
         request: &SandboxRequest,
         recorded: Recorded,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<u32, Failure> {
         match self {
             Self::Berth(berth) => berth.ensure_sandbox(request, recorded).await,
-            Self::Grouped(grouped) => grouped.ensure_sandbox(request).await,
+            Self::Grouped(grouped) => grouped.ensure_sandbox(request).await.map(|()| 0),
         }
     }
 

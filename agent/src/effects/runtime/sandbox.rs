@@ -30,7 +30,9 @@ pub(in crate::effects) async fn ensure(
         handler = earlier.map_or(handler, Arc::new);
     }
     host.handlers.keep(&request.id, Arc::clone(&handler));
-    Runtime::of(host, &handler).ensure_sandbox(request, recorded).await
+    let pid = Runtime::of(host, &handler).ensure_sandbox(request, recorded).await?;
+    let recursive_read_only = host.features.recursive_read_only(&handler.runtime).await;
+    Ok(Outcome::Sandbox { pid, recursive_read_only })
 }
 
 /// Stops the pod's sandbox with everything in it, and forgets it. Under which runtime it was made, a handler that was taken

@@ -73,7 +73,7 @@ fn every_field_of_pods_is_acted_on_or_named() {
         runAsUser seccompProfile";
     let pod_security = "fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seccompProfile supplementalGroups \
         supplementalGroupsPolicy sysctls";
-    let mount = "mountPath mountPropagation name readOnly subPath subPathExpr";
+    let mount = "mountPath mountPropagation name readOnly recursiveReadOnly subPath subPathExpr";
     let mut all: BTreeSet<String> = [
         others::<PodSpec>("spec.", pod),
         others::<Container>("containers[].", container),

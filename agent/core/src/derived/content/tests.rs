@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     fixtures,
     id::VolumeName,
-    spec::{ContentKind, Mount, MountPropagation, ObjectFiles, ObjectKind},
+    spec::{ContentKind, Mount, MountPropagation, ObjectFiles, ObjectKind, RecursiveReadOnly},
 };
 
 fn content(kind: ContentKind, sources: Vec<Projection>) -> Volume {
@@ -77,6 +77,7 @@ fn what_is_mounted_within_a_volume_gets_its_directory_there() {
                 path: (*path).to_owned(),
                 sub_path: SubPath::Root,
                 read_only: false,
+                recursive_read_only: RecursiveReadOnly::Disabled,
                 propagation: MountPropagation::Private,
             })
             .collect();

@@ -66,6 +66,7 @@ pub(in crate::metrics) fn status(
         pod_ips: Vec::new(),
         start_time: None,
         qos: QosClass::BestEffort,
+        recursive_read_only: false,
         init_containers: of(ContainerKind::Init, init),
         ephemeral_containers: Vec::new(),
         containers: of(ContainerKind::Main, main),

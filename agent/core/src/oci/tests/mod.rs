@@ -38,6 +38,7 @@ struct Bench {
     ids: Option<HostIds>,
     network: Option<NetworkStatus>,
     volumes: BTreeMap<VolumeName, String>,
+    recursive_read_only: bool,
     values: Option<ObjectValues>,
 }
 
@@ -55,6 +56,7 @@ impl Bench {
             ids: None,
             network: Some(NetworkStatus { ips: vec!["10.1.2.3".parse().unwrap()] }),
             volumes: BTreeMap::new(),
+            recursive_read_only: false,
             values: None,
         }
     }
@@ -85,6 +87,7 @@ impl Bench {
             ids: self.ids,
             network: self.network.as_ref(),
             volumes: &self.volumes,
+            recursive_read_only: self.recursive_read_only,
             values: self.values.as_ref(),
         })
     }

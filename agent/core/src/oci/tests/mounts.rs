@@ -6,7 +6,7 @@ use super::Bench;
 use crate::{
     id::VolumeName,
     oci::{ConfigError, ExistingFile, ImageVolume, ObjectValues, SubPathBind},
-    spec::{EnvSource, EnvVar, IpcMode, Mount, MountPropagation, NetworkMode, SubPath},
+    spec::{EnvSource, EnvVar, IpcMode, Mount, MountPropagation, NetworkMode, RecursiveReadOnly, SubPath},
 };
 
 const POD: &str = "/var/lib/kubelet/pods/0b1c-2d";
@@ -17,6 +17,7 @@ fn at(path: &str) -> Mount {
         path: path.into(),
         sub_path: SubPath::Root,
         read_only: false,
+        recursive_read_only: RecursiveReadOnly::Disabled,
         propagation: MountPropagation::Private,
     }
 }
@@ -126,6 +127,37 @@ fn options_of_a_volume_mount() {
     ]);
     let linux = both.spec().linux().clone().unwrap();
     assert_eq!(linux.rootfs_propagation().as_deref(), Some("rshared"));
+}
+
+#[test]
+fn a_mount_is_read_only_with_all_below_where_that_can_be() {
+    use RecursiveReadOnly::{Disabled, Enabled, IfPossible};
+    let refused = "failed to resolve recursive read-only mode: volume \"data\" requested recursive read-only mode, but it is not \
+        supported by the runtime";
+    for (mode, is_supported, expected) in [
+        (Disabled, true, Ok("ro")),
+        (IfPossible, true, Ok("rro")),
+        (IfPossible, false, Ok("ro")),
+        (Enabled, true, Ok("rro")),
+        (Enabled, false, Err(refused)),
+    ] {
+        let mount = Mount { read_only: true, recursive_read_only: mode, ..at("/data") };
+        let mut bench = bench(vec![mount, at("/other")]);
+        bench.recursive_read_only = is_supported;
+        match expected {
+            Ok(access) => {
+                assert_eq!(line(&bench, "/data"), format!("/data bind /vol/data rbind,rprivate,{access}"));
+                assert_eq!(line(&bench, "/other"), "/other bind /vol/data rbind,rprivate,rw");
+            }
+            Err(message) => {
+                let error = bench.error();
+                assert_eq!(
+                    (error.to_string().as_str(), error.reason()),
+                    (message, "CreateContainerConfigError")
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::Bench;
 use crate::{
     id::{ContainerName, PodUid, VolumeName},
     oci::{NodeParts, complete},
-    spec::{EnvSource, EnvVar, Mount, MountPropagation, SubPath},
+    spec::{EnvSource, EnvVar, Mount, MountPropagation, RecursiveReadOnly, SubPath},
 };
 
 /// Text with the characters that have a meaning somewhere.
@@ -50,6 +50,7 @@ proptest! {
                 path: text(13),
                 sub_path: SubPath::Expression(text(5)),
                 read_only: false,
+                recursive_read_only: RecursiveReadOnly::Disabled,
                 propagation: MountPropagation::Private,
             }];
         });

@@ -124,7 +124,10 @@ impl PodMachine {
         now: Now,
     ) {
         self.sandbox_part_made(sandbox, ended, result, now, |life, result| {
-            let up = pid(result).map(|pid| Up { pid, known_at: now.mono });
+            let up = made(result).map(|(pid, recursive_read_only)| {
+                life.record.recursive_read_only = recursive_read_only;
+                Up { pid, known_at: now.mono }
+            });
             if matches!(up, Ok(Up { pid: 0, .. })) {
                 // Without a shim nobody tells more than this.
                 life.actual.end_trust(now.mono);
@@ -204,7 +207,9 @@ fn of_node(DnsWarning { reason, message }: DnsWarning) -> Note {
     Note { severity: Severity::Warning, reason: reason.to_owned(), message }
 }
 
-fn pid(result: Result<Outcome, Failure>) -> Result<u32, Failure> {
-    let outcome = result?;
-    if let Outcome::Sandbox { pid } = outcome { Ok(pid) } else { Err(fit::unfitting(&outcome)) }
+fn made(result: Result<Outcome, Failure>) -> Result<(u32, bool), Failure> {
+    match result? {
+        Outcome::Sandbox { pid, recursive_read_only } => Ok((pid, recursive_read_only)),
+        other => Err(fit::unfitting(&other)),
+    }
 }

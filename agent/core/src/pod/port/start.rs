@@ -77,6 +77,7 @@ pub struct Unplanned {
     ids: Option<HostIds>,
     network: Option<NetworkStatus>,
     volumes: BTreeMap<VolumeName, String>,
+    recursive_read_only: bool,
 }
 
 impl StartRequest {
@@ -112,6 +113,7 @@ impl StartRequest {
             ids: unplanned.ids,
             network: unplanned.network.as_ref(),
             volumes: &unplanned.volumes,
+            recursive_read_only: unplanned.recursive_read_only,
             values: Some(values),
         })?;
         Ok(Self { plan, unplanned: None, ..self.clone() })
@@ -400,6 +402,7 @@ fn request(
         ids: life.record.ids,
         network: life.record.network.as_ref(),
         volumes: &volumes,
+        recursive_read_only: life.record.recursive_read_only,
         values: None,
     })?;
     let unplanned = Unplanned {
@@ -409,6 +412,7 @@ fn request(
         ids: life.record.ids,
         network: life.record.network.clone(),
         volumes,
+        recursive_read_only: life.record.recursive_read_only,
     };
     Ok(Some(StartRequest {
         id,

@@ -61,6 +61,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         pod_ips,
         start_time: Some(life.record.started_at),
         qos: life.spec.qos,
+        recursive_read_only: life.record.recursive_read_only,
         init_containers,
         containers,
         ephemeral_containers,

@@ -147,6 +147,7 @@ fn pod(
         pod_ips: Vec::new(),
         start_time: None,
         qos: QosClass::BestEffort,
+        recursive_read_only: false,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: vec![web],

@@ -130,6 +130,7 @@ mod tests {
             pod_ips: Vec::new(),
             start_time: None,
             qos: QosClass::BestEffort,
+            recursive_read_only: false,
             init_containers: vec![container("sidecar", running())],
             containers: vec![
                 container("app", running()),

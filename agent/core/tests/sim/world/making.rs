@@ -69,7 +69,7 @@ impl World {
                 let sandbox = self.sandboxes.entry(request.id.clone()).or_insert(new);
                 sandbox.is_recorded = true;
                 if sandbox.is_alive {
-                    Ok(Outcome::Sandbox { pid: 100 })
+                    Ok(Outcome::Sandbox { pid: 100, recursive_read_only: false })
                 } else {
                     Err(failure(FailureKind::SandboxGone, "the sandbox has ended"))
                 }

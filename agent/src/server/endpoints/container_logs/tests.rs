@@ -98,6 +98,7 @@ impl Node {
             pod_ips: Vec::new(),
             start_time: None,
             qos: QosClass::BestEffort,
+            recursive_read_only: false,
             init_containers: Vec::new(),
             ephemeral_containers: Vec::new(),
             containers: vec![status],

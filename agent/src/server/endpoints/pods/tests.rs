@@ -62,6 +62,7 @@ fn view_in(state: ContainerState, sandbox: Option<SandboxId>) -> View {
         pod_ips: vec!["10.1.2.3".parse().unwrap()],
         start_time: Some(Timestamp::UNIX_EPOCH),
         qos: QosClass::BestEffort,
+        recursive_read_only: false,
         terminating: false,
     };
     status.containers.push(container("c", state));

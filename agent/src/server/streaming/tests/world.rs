@@ -152,6 +152,7 @@ fn published(sandbox: SandboxId) -> Published {
         pod_ips: Vec::new(),
         start_time: None,
         qos: QosClass::BestEffort,
+        recursive_read_only: false,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: containers.collect(),

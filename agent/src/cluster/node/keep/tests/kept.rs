@@ -7,6 +7,7 @@ use berth_core::{
         events::Happened,
         node::{AttachedBy, Cloud, NodeIps},
     },
+    config::CgroupDriver,
     spec::Quantities,
 };
 use futures::{StreamExt, stream};
@@ -15,7 +16,9 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
 
 use super::*;
-use crate::{cluster::Recorder, config::RuntimeSettings, metrics::Metrics, view::View};
+use crate::{
+    cluster::Recorder, config::RuntimeSettings, metrics::Metrics, runtime::probe::OciCommand, view::View,
+};
 
 /// How often the node is computed, and far less, which is far more than it takes to tell of a change.
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -52,7 +55,9 @@ pub(super) fn keeper(clients: Clients) -> (Keeper, Kept) {
     let (csi_node, initialized) = watch::channel(CsiNode::There { owner: "u1".to_owned() });
     let (events, node_loop) = mpsc::channel(WAITING);
     let (told, is_told) = watch::channel(false);
+    let runtime_of_node = OciCommand { binary: "/nowhere".to_owned(), args: Vec::new() };
     let keeper = Keeper {
+        features: RuntimeFeatures::new(&runtime_of_node, CgroupDriver::Cgroupfs),
         addresses: Addresses::of(&settings()),
         settings: settings(),
         machine: machine(),
