@@ -47,6 +47,8 @@ pub struct NodeConfig {
     pub seccomp_default: bool,
     /// Ids that pods with user namespaces may have.
     pub pod_ids: PodIds,
+    /// What becomes of AppArmor profiles.
+    pub app_armor: AppArmor,
     /// Sysctls beyond the safe ones; a trailing `*` stands for a prefix (`allowedUnsafeSysctls`).
     pub unsafe_sysctls: Vec<String>,
     /// The agent's own `oom_score_adj`: without CAP_SYS_RESOURCE nothing lower can be given.
@@ -55,6 +57,19 @@ pub struct NodeConfig {
     pub capabilities: u64,
     /// Capabilities that the kernel knows, in the same form.
     pub kernel_capabilities: u64,
+}
+
+/// What becomes of AppArmor profiles on a node. Source: `IsEnabled` of `third_party/forked/libcontainer/apparmor`, by which the kubelet
+/// goes; containerd `pkg/apparmor` and `disable_apparmor` of its CRI.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AppArmor {
+    /// The kernel has no AppArmor.
+    #[default]
+    Absent,
+    /// It has, and containers get no profile: there is no parser, or containerd's configuration says so.
+    Unused,
+    /// They are enforced.
+    Enforced,
 }
 
 /// What of the node changes while the agent runs: read anew by the shell before pods are prepared from it, since the node

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use crate::{
     config::{
-        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings, NodeConfig,
-        Paths, PullSettings, ResolvConf,
+        AppArmor, CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, KubepodsBounds, LogSettings,
+        NodeConfig, Paths, PullSettings, ResolvConf,
     },
     id::{ContainerName, ImageRef, PodName, PodUid},
     image::{
@@ -84,6 +84,7 @@ pub(crate) fn node() -> NodeConfig {
         sync_frequency: Duration::from_secs(60),
         crash_backoff_max: Duration::from_secs(300),
         seccomp_default: false,
+        app_armor: AppArmor::Absent,
         unsafe_sysctls: Vec::new(),
         oom_score_floor: -1000,
         capabilities: ALL_CAPABILITIES,

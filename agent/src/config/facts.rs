@@ -1,5 +1,6 @@
 //! What the machine says about itself, read once at start; what changes later is read again by [`LiveFacts`].
 
+mod app_armor;
 mod cgroups;
 mod live;
 mod sub_ids;
@@ -12,7 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_core::{config::CgroupVersion, spec::Quantities};
+use berth_core::{
+    config::{AppArmor, CgroupVersion},
+    spec::Quantities,
+};
 use nix::unistd::{SysconfVar, sysconf};
 
 /// Largest file of the node that is copied into pods (resolv.conf, hosts).
@@ -67,6 +71,8 @@ pub struct Facts {
     pub capabilities: u64,
     /// Capabilities that the kernel knows, in the same form.
     pub kernel_capabilities: u64,
+    /// What becomes of AppArmor profiles.
+    pub app_armor: AppArmor,
     /// `/etc/hosts`.
     pub hosts: String,
     /// Ids that are set aside for pods with user namespaces, the first and how many; all above the node's own where none are.
@@ -138,6 +144,7 @@ impl Facts {
             oom_score_adj: oom_score_adj()?,
             capabilities: capabilities()?,
             kernel_capabilities: kernel_capabilities()?,
+            app_armor: app_armor::found(Path::new("/")),
             hosts: text_or_empty(Path::new(HOSTS))?,
             sub_ids: sub_ids::sub_ids()?,
         })

@@ -9,7 +9,9 @@ use std::{
 
 use berth_core::{
     cluster::node::{Family, NodeIps},
-    config::{DnsSettings, ImageCollection, LogSettings, MemoryVolumes, NodeConfig, Paths, PullSettings},
+    config::{
+        AppArmor, DnsSettings, ImageCollection, LogSettings, MemoryVolumes, NodeConfig, Paths, PullSettings,
+    },
     spec::Quantities,
     users::PodIds,
 };
@@ -208,6 +210,7 @@ impl Settings {
             crash_backoff_max: duration(restarts),
             seccomp_default: kubelet.seccomp_default == Some(true),
             pod_ids: self.pod_ids(facts)?,
+            app_armor: self.app_armor(facts),
             unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone().unwrap_or_default(),
             oom_score_floor: oom_score_floor(facts),
             capabilities: facts.capabilities,
@@ -225,6 +228,13 @@ impl Settings {
             None => PodIds::all(per_pod, pods),
         };
         made.map_err(|error| self.documents.kubelet.fault("userNamespaces.idsPerPod", error.to_string()))
+    }
+
+    fn app_armor(&self, facts: &Facts) -> AppArmor {
+        match facts.app_armor {
+            AppArmor::Enforced if self.containerd.disable_apparmor => AppArmor::Unused,
+            found => found,
+        }
     }
 
     /// How many pods there may be: `maxPods`, or fewer by `podsPerCore`.

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, fs, net::IpAddr, path::PathBuf, time::Duration};
 
 use berth_core::{
-    config::{CgroupDriver, CgroupVersion, ImageCollection, ResolvConf},
+    config::{AppArmor, CgroupDriver, CgroupVersion, ImageCollection, ResolvConf},
     spec::Quantities,
 };
 use serde_json::{Value, json};
@@ -79,6 +79,7 @@ pub(crate) fn facts() -> Facts {
         oom_score_adj: 0,
         capabilities: 0x1ff,
         kernel_capabilities: 0x1ff_ffff_ffff,
+        app_armor: AppArmor::Absent,
         hosts: "127.0.0.1 localhost\n".to_owned(),
         sub_ids: None,
     }

@@ -54,7 +54,7 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::RemovePodDir(dir) => dirs::remove_pod_dir(&dir)?,
         Work::RemoveLogs { logs, links } => dirs::remove_logs(&logs, &links)?,
         Work::SweepLogs { all, suffix, links } => dirs::sweep_logs(&all, &suffix, &links)?,
-        Work::Container { files, sub_paths, mount_sources, log_dir, profile, devices } => {
+        Work::Container { files, sub_paths, mount_sources, log_dir, profile, app_armor, devices } => {
             files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
             for bind in sub_paths.into_iter().map(SubPathBind::from) {
                 if let Err((stage, failure)) = sub_path::bind(&bind) {
@@ -66,7 +66,7 @@ fn perform(work: Work) -> Result<Answer, Failure> {
             if let Some(dir) = log_dir {
                 host_files::make_dir(dir, 0o755)?;
             }
-            return prepare::parts(profile.as_deref(), devices);
+            return prepare::parts(profile.as_deref(), app_armor, devices);
         }
         Work::ImageVolumes { layers, scratch, volumes } => {
             let layers: Vec<_> = layers.into_iter().map(Into::into).collect();

@@ -1,14 +1,15 @@
 //! Security settings.
 
-use std::collections::BTreeSet;
-
-use berth_core::spec::{
-    Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp,
-    SupplementalGroupsPolicy, Sysctl,
+use berth_core::{
+    derived::app_armor,
+    spec::{
+        AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp,
+        SupplementalGroupsPolicy, Sysctl,
+    },
 };
 use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Capabilities as ApiCapabilities, Container, Pod as ApiPod, PodSecurityContext,
-    SeccompProfile, SecurityContext,
+    AppArmorProfile as ApiAppArmor, Capabilities as ApiCapabilities, Pod as ApiPod, PodSecurityContext,
+    PodSpec, SeccompProfile, SecurityContext,
 };
 
 use super::notes::Notes;
@@ -16,17 +17,13 @@ use super::notes::Notes;
 /// Largest user and group. Source: `IsValidUserID` in `k8s.io/apimachinery/pkg/util/validation`.
 const ID_MAX: i64 = i32::MAX as i64;
 
-const NO_APP_ARMOR: &str =
-    "AppArmor profiles cannot be enforced by this version: only `Unconfined` is possible";
-
-/// What the name of a container follows.
-const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// Longest name of an AppArmor profile (`ValidateAppArmorProfileField` of `pkg/apis/core/validation/validation.go`).
+const APP_ARMOR_NAME_MAX: usize = 4095;
 
 /// `spec.securityContext`.
 pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>) -> PodSecurity {
     let Some(written) = written else { return PodSecurity::default() };
     let at = |name: &str| format!("spec.securityContext.{name}");
-    app_armor(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref());
     notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
     notes.unsupported_if(written.se_linux_change_policy.is_some(), at("seLinuxChangePolicy"));
     let groups = written.supplemental_groups.iter().flatten().enumerate();
@@ -51,6 +48,7 @@ pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>
         ),
         sysctls: sysctls(notes, written),
         seccomp: seccomp(notes, &at("seccompProfile"), written.seccomp_profile.as_ref()),
+        app_armor: app_armor_profile(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref()),
     }
 }
 
@@ -63,7 +61,6 @@ pub(super) fn of_container(
 ) -> ContainerSecurity {
     let Some(written) = written else { return ContainerSecurity::default() };
     let at = |name: &str| format!("{field}.{name}");
-    app_armor(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref());
     notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
     let privileged = written.privileged == Some(true);
     let added = written.capabilities.as_ref().and_then(|set| set.add.as_ref());
@@ -94,6 +91,7 @@ pub(super) fn of_container(
             &[("Default", ProcMount::Default), ("Unmasked", ProcMount::Unmasked)],
         ),
         seccomp: seccomp(notes, &at("seccompProfile"), written.seccomp_profile.as_ref()),
+        app_armor: app_armor_profile(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref()),
     }
 }
 
@@ -101,27 +99,57 @@ fn id(notes: &mut Notes<'_>, field: &str, written: Option<i64>) -> Option<u32> {
     notes.number(field, written, 0, ID_MAX)
 }
 
-/// A profile that is asked for and not enforced would be a lie; only the absence of one can be granted.
-fn app_armor(notes: &mut Notes<'_>, field: &str, written: Option<&AppArmorProfile>) {
-    if written.is_some_and(|profile| profile.type_ != "Unconfined") {
-        notes.fault(field, NO_APP_ARMOR);
+/// Source: `ValidateAppArmorProfileField` of `pkg/apis/core/validation/validation.go`.
+fn app_armor_profile(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: Option<&ApiAppArmor>,
+) -> Option<AppArmorProfile> {
+    let written = written?;
+    let local = written.localhost_profile.as_deref();
+    let at = format!("{field}.localhostProfile");
+    let known = [
+        ("Localhost", AppArmorProfile::Localhost(local.unwrap_or_default().to_owned())),
+        ("RuntimeDefault", AppArmorProfile::RuntimeDefault),
+        ("Unconfined", AppArmorProfile::Unconfined),
+    ];
+    let index = notes.one_of(
+        &format!("{field}.type"),
+        Some(&written.type_),
+        &[(known[0].0, 0), (known[1].0, 1), (known[2].0, 2)],
+    );
+    match (index, local) {
+        (0, None | Some("")) => notes.fault(&at, "must be set when AppArmor type is Localhost"),
+        (0, Some(name)) if name.trim() != name => notes.fault(&at, "must not be padded with whitespace"),
+        (0, Some(name)) if name.len() > APP_ARMOR_NAME_MAX => {
+            notes.fault(&at, format!("may not be more than {APP_ARMOR_NAME_MAX} bytes"));
+        }
+        (0, Some(_)) | (_, None) => {}
+        (_, Some(_)) => notes.fault(&at, "can only be set when AppArmor type is Localhost"),
+    }
+    known.into_iter().nth(index).map(|(_, profile)| profile)
+}
+
+/// The annotations that profiles were asked for by before there was a field, and still are in manifests: the core goes by them. Source:
+/// `ValidateAppArmorPodAnnotations` of `pkg/apis/core/validation/validation.go`.
+pub(super) fn app_armor_annotations(notes: &mut Notes<'_>, written: &ApiPod) {
+    let containers: Vec<&str> = written.spec.iter().flat_map(names).collect();
+    for (key, profile) in written.metadata.annotations.iter().flatten() {
+        let Some(container) = key.strip_prefix(app_armor::ANNOTATION) else { continue };
+        let field = format!("metadata.annotations.{key}");
+        if !containers.contains(&container) {
+            notes.fault(&field, "container not found");
+        }
+        if !profile.is_empty() && app_armor::annotated(profile).is_none() {
+            notes.fault(&field, format!("invalid AppArmor profile name: {profile:?}"));
+        }
     }
 }
 
-/// The annotations that profiles were asked for by before there was a field, and still are in manifests; the field of a container
-/// counts before them. Source: `GetProfile` of `pkg/security/apparmor/helpers.go`.
-pub(super) fn app_armor_annotations(notes: &mut Notes<'_>, written: &ApiPod) {
-    let of_spec = written.spec.iter();
-    let containers = of_spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
-    let has_field =
-        |it: &&Container| it.security_context.as_ref().is_some_and(|it| it.app_armor_profile.is_some());
-    let by_field: BTreeSet<&str> = containers.filter(has_field).map(|it| it.name.as_str()).collect();
-    for (key, profile) in written.metadata.annotations.iter().flatten() {
-        let container = key.strip_prefix(APP_ARMOR_ANNOTATION);
-        if container.is_some_and(|name| !by_field.contains(name)) && profile != "unconfined" {
-            notes.fault(&format!("metadata.annotations.{key}"), NO_APP_ARMOR);
-        }
-    }
+/// Names of all containers.
+fn names(spec: &PodSpec) -> impl Iterator<Item = &str> {
+    let regular = spec.init_containers.iter().flatten().chain(&spec.containers).map(|it| it.name.as_str());
+    regular.chain(spec.ephemeral_containers.iter().flatten().map(|it| it.name.as_str()))
 }
 
 fn seccomp(notes: &mut Notes<'_>, field: &str, written: Option<&SeccompProfile>) -> Option<Seccomp> {

@@ -1,11 +1,12 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use berth_core::{
+    derived::app_armor,
     id::VolumeName,
     spec::{
-        ContainerKind, EnvSource, FileKeyRef, Hook, HostPathType, ImagePullPolicy, Medium, MountPropagation,
-        NetworkMode, PidMode, Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin, SubPath,
-        TerminationMessagePolicy, VolumeSource,
+        AppArmorProfile, ContainerKind, EnvSource, FileKeyRef, Hook, HostPathType, ImagePullPolicy, Medium,
+        MountPropagation, NetworkMode, PidMode, Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin,
+        SubPath, TerminationMessagePolicy, VolumeSource,
     },
 };
 
@@ -277,7 +278,9 @@ fn every_fault_names_file_line_and_field() {
         ("hostUsers: false\n  hostIPC: true", "", "web.yaml:10: spec.hostIPC: cannot be true when `hostUsers` is false".to_owned()),
         ("hostUsers: false\n  hostNetwork: true", "", "web.yaml:10: spec.hostNetwork: cannot be true when `hostUsers` is false".to_owned()),
         ("securityContext: {seccompProfile: {type: Localhost}}", "", "web.yaml:9: spec.securityContext.seccompProfile.localhostProfile: must name a file below the seccomp directory: relative, without `..`".to_owned()),
-        ("securityContext: {appArmorProfile: {type: RuntimeDefault}}", "", "web.yaml:9: spec.securityContext.appArmorProfile: AppArmor profiles cannot be enforced by this version: only `Unconfined` is possible".to_owned()),
+        ("securityContext: {appArmorProfile: {type: Localhost}}", "", "web.yaml:9: spec.securityContext.appArmorProfile.localhostProfile: must be set when AppArmor type is Localhost".to_owned()),
+        ("securityContext: {appArmorProfile: {type: Localhost, localhostProfile: ' a'}}", "", "web.yaml:9: spec.securityContext.appArmorProfile.localhostProfile: must not be padded with whitespace".to_owned()),
+        ("securityContext: {appArmorProfile: {type: Unconfined, localhostProfile: a}}", "", "web.yaml:9: spec.securityContext.appArmorProfile.localhostProfile: can only be set when AppArmor type is Localhost".to_owned()),
         ("securityContext: {runAsUser: -1}", "", "web.yaml:9: spec.securityContext.runAsUser: -1 is not within 0 and 2147483647".to_owned()),
         ("securityContext: {runAsUser: 4294967296}", "", "web.yaml:9: spec.securityContext.runAsUser: 4294967296 is not within 0 and 2147483647".to_owned()),
         ("securityContext: {sysctls: [{name: 'a b', value: '1'}]}", "", "web.yaml:9: spec.securityContext.sysctls[0].name: `a b` is not the name of a sysctl".to_owned()),
@@ -366,18 +369,28 @@ fn main_containers_alone_take_host_ports_from_each_other() {
 }
 
 #[test]
-fn an_app_armor_profile_that_is_asked_for_by_annotation_is_refused_as_by_field() {
-    let with = |profile: &str, container: &str| {
-        let key = "container.apparmor.security.beta.kubernetes.io/c";
-        let metadata = format!("metadata: {{name: web, annotations: {{{key}: {profile}}}}}");
-        pod("", container).replace("metadata: {name: web}", &metadata)
+fn app_armor_profiles_are_asked_for_by_field_and_by_annotation() {
+    let key = "container.apparmor.security.beta.kubernetes.io/";
+    let with = |name: &str, profile: &str, container: &str| {
+        let metadata = format!("metadata: {{name: web, annotations: {{{key}{name}: {profile}}}}}");
+        pod("securityContext: {appArmorProfile: {type: RuntimeDefault}}", container)
+            .replace("metadata: {name: web}", &metadata)
     };
-    for profile in ["runtime/default", "localhost/strict"] {
-        let faults = faults(&with(profile, ""));
-        assert!(faults.contains("beta.kubernetes.io/c: AppArmor profiles cannot be enforced"), "{faults}");
+    let Manifest { pod, .. } = one(&with("c", "localhost/strict", ""));
+    let asked = app_armor::profile(&pod, &pod.containers[0]).map(Cow::into_owned);
+    assert_eq!(asked, Some(AppArmorProfile::Localhost("strict".to_owned())));
+    let by_field = "securityContext: {appArmorProfile: {type: Localhost, localhostProfile: own}}";
+    let Manifest { pod, .. } = one(&with("c", "unconfined", by_field));
+    let asked = app_armor::profile(&pod, &pod.containers[0]).map(Cow::into_owned);
+    assert_eq!(asked, Some(AppArmorProfile::Localhost("own".to_owned())));
+    assert_eq!(pod.security.app_armor, Some(AppArmorProfile::RuntimeDefault));
+    for (name, profile, expected) in [
+        ("d", "unconfined", "d: container not found"),
+        ("c", "strict", "c: invalid AppArmor profile name: \"strict\""),
+    ] {
+        let faults = faults(&with(name, profile, ""));
+        assert!(faults.contains(&format!("metadata.annotations.{key}{expected}")), "{faults}");
     }
-    one(&with("unconfined", ""));
-    one(&with("runtime/default", "securityContext: {appArmorProfile: {type: Unconfined}}"));
 }
 
 /// Source: `MakeAbsolutePath` in `pkg/kubelet/kuberuntime/kuberuntime_container.go`.

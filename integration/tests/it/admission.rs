@@ -1,5 +1,6 @@
 //! Pods that an API server has bound to a node on which they may not begin.
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -162,8 +163,9 @@ fn refused() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "In", "values": ["c"] }] }],
     } } });
+    let profile = json!({ "securityContext": { "appArmorProfile": { "type": "RuntimeDefault" } } });
     let sysctl = json!({ "securityContext": { "sysctls": [{ "name": "kernel.msgmax", "value": "65536" }] } });
-    vec![
+    let mut all = vec![
         ("cpu", asks(json!({ "cpu": "999" })), "OutOfcpu", "resource: cpu, requested: 999000, used: 0"),
         ("memory", asks(json!({ "memory": "64Ti" })), "OutOfmemory", "requested: 70368744177664, used: 0"),
         (
@@ -183,7 +185,16 @@ fn refused() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "UnexpectedAdmissionError",
             "no set of running pods found to reclaim resources",
         ),
-    ]
+    ];
+    if !Path::new("/sys/module/apparmor").exists() {
+        all.push((
+            "profile",
+            profile,
+            "AppArmor",
+            "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+        ));
+    }
+    all
 }
 
 /// Both nodes, in this order: what the first shows is what the other shows.

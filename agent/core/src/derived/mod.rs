@@ -1,5 +1,6 @@
 //! What follows from a pod's spec and the node's configuration: files, names, settings and sums.
 
+pub mod app_armor;
 pub mod conf_template;
 pub mod content;
 pub mod downward;

@@ -107,6 +107,7 @@ impl Node {
             allocatable: &self.config.allocatable,
             pods_max: self.config.pods_max,
             unsafe_sysctls: &self.config.unsafe_sysctls,
+            app_armor: self.config.app_armor,
         };
         admission::check(pod, here, room)
     }

@@ -11,6 +11,8 @@ use super::{ConfigError, ContainerPlan, HostDevices};
 pub struct NodeParts<'a> {
     /// Text of the profile at [`ContainerPlan::seccomp_file`]; `None` when it could not be read.
     pub seccomp: Option<&'a str>,
+    /// Profiles that the kernel has loaded, as it lists them, for a plan with an AppArmor profile; `None` when they could not be read.
+    pub app_armor: Option<&'a str>,
     /// Devices below `/dev`, for a plan with [`HostDevices::All`].
     pub devices: &'a [HostDevice],
 }
@@ -48,9 +50,18 @@ pub enum HostDeviceKind {
 /// # Errors
 ///
 /// When the plan names a seccomp profile that was not read, is empty, is not one, or would filter nothing
-/// (CVE-2023-2431: it fails closed).
+/// (CVE-2023-2431: it fails closed), or an AppArmor profile that is not loaded.
 pub fn complete(plan: &ContainerPlan, parts: NodeParts<'_>) -> Result<Spec, ConfigError> {
     let mut spec = plan.spec.clone();
+    if let Some(choice) = &plan.app_armor {
+        let name = choice.name().to_owned();
+        if !parts.app_armor.is_some_and(|loaded| choice.is_among(loaded)) {
+            return Err(ConfigError::AppArmor { why: format!("apparmor profile not found {name}") });
+        }
+        if let Some(process) = spec.process_mut() {
+            process.set_apparmor_profile(Some(name));
+        }
+    }
     let Some(linux) = spec.linux_mut() else { return Ok(spec) };
     if let Some(path) = &plan.seccomp_file {
         linux.set_seccomp(Some(profile(path, parts.seccomp)?));

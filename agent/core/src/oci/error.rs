@@ -161,6 +161,12 @@ pub enum ConfigError {
         /// How many are taken.
         max: usize,
     },
+    /// An AppArmor profile that cannot be given. Source: containerd `internal/cri/sputil/apparmor_linux.go`.
+    #[error("failed to generate apparmor spec opts: {why}")]
+    AppArmor {
+        /// Why not.
+        why: String,
+    },
     /// A seccomp profile that cannot be used (CVE-2023-2431).
     #[error("cannot load seccomp profile {path:?}: {why}")]
     Seccomp {
@@ -203,6 +209,7 @@ impl ConfigError {
             | Self::CapabilityUnavailable { .. }
             | Self::ImageVolume { .. }
             | Self::ImageVolumes { .. }
+            | Self::AppArmor { .. }
             | Self::Seccomp { .. }
             | Self::Maps(_) => "CreateContainerError",
         }

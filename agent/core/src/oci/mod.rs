@@ -5,6 +5,7 @@
 //! completed runs nothing.
 
 mod annotations;
+mod app_armor;
 mod capabilities;
 mod complete;
 mod error;
@@ -21,6 +22,7 @@ mod seccomp;
 mod user;
 mod values;
 
+pub use app_armor::{AppArmorChoice, DEFAULT_PROFILE, ProfileTerms, default_profile};
 pub use complete::{HostDevice, HostDeviceKind, NodeParts, complete};
 pub use error::ConfigError;
 pub use exec::{ExecTerminal, exec_process};

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use oci_spec::runtime::{Root, Spec};
 
-use super::{Accounts, ConfigError, ObjectValues, annotations, capabilities, linux, mounts, process, user};
+use super::{
+    Accounts, AppArmorChoice, ConfigError, ObjectValues, annotations, app_armor, capabilities, linux, mounts,
+    process, user,
+};
 use crate::{
     config::NodeConfig,
     derived::{env::Budget, hostname},
@@ -64,6 +67,8 @@ pub struct ContainerPlan {
     pub spec: Spec,
     /// Absolute path of the seccomp profile to complete the spec with.
     pub seccomp_file: Option<String>,
+    /// AppArmor profile to complete the spec with, once it is loaded.
+    pub app_armor: Option<AppArmorChoice>,
     /// Devices of the node to complete the spec with.
     pub host_devices: HostDevices,
     /// Files to write.
@@ -176,6 +181,7 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
     Ok(ContainerPlan {
         spec,
         seccomp_file: seccomp.file(),
+        app_armor: app_armor::choice(inputs)?,
         host_devices: if container.security.privileged { HostDevices::All } else { HostDevices::None },
         files: mounts.files,
         image_volumes: mounts.image_volumes,

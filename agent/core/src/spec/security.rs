@@ -23,6 +23,8 @@ pub struct PodSecurity {
     pub sysctls: Vec<Sysctl>,
     /// Seccomp profile of every container that does not name its own.
     pub seccomp: Option<Seccomp>,
+    /// AppArmor profile of every container that does not name its own.
+    pub app_armor: Option<AppArmorProfile>,
 }
 
 /// `supplementalGroupsPolicy` (KEP-3619).
@@ -66,6 +68,8 @@ pub struct ContainerSecurity {
     pub proc_mount: ProcMount,
     /// Seccomp profile.
     pub seccomp: Option<Seccomp>,
+    /// AppArmor profile.
+    pub app_armor: Option<AppArmorProfile>,
 }
 
 /// Changes to the default capability set; names without `CAP_`, upper case; `ALL` stands for all.
@@ -95,5 +99,16 @@ pub enum Seccomp {
     /// The runtime's default filter.
     RuntimeDefault,
     /// A file below the node's seccomp directory: relative, without `..`, not empty.
+    Localhost(String),
+}
+
+/// `appArmorProfile` (KEP-24).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AppArmorProfile {
+    /// None.
+    Unconfined,
+    /// The runtime's default.
+    RuntimeDefault,
+    /// One that the node has loaded, by its name.
     Localhost(String),
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     config::{
-        CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
+        AppArmor, CgroupDriver, CgroupSettings, CgroupVersion, DnsSettings, LogSettings, NodeConfig, Paths,
         PullSettings,
     },
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
@@ -52,6 +52,7 @@ pub(crate) fn node() -> NodeConfig {
         sync_frequency: Duration::from_secs(60),
         crash_backoff_max: Duration::from_secs(300),
         seccomp_default: false,
+        app_armor: AppArmor::Absent,
         unsafe_sysctls: Vec::new(),
         oom_score_floor: -999,
         kernel_capabilities: u64::MAX,

@@ -31,6 +31,8 @@ pub struct Section {
     pub runtimes: BTreeMap<String, Shim>,
     /// `SystemdCgroup` of the handler that containerd tells a kubelet of, where a file says it.
     pub systemd_cgroup: Option<Said<bool>>,
+    /// `disable_apparmor`: containers get no profile.
+    pub disable_apparmor: bool,
     /// Snapshotter of images.
     pub snapshotter: Option<Said<String>>,
     /// Registry settings, searched in order.
@@ -52,6 +54,7 @@ impl Default for Section {
             default_runtime: Said { value: RUNC.0.to_owned(), file: Path::new("").into() },
             runtimes: BTreeMap::from([(RUNC.0.to_owned(), Shim::default())]),
             systemd_cgroup: None,
+            disable_apparmor: false,
             snapshotter: None,
             registry_dirs: None,
             cni_conf_dir: None,
@@ -135,6 +138,7 @@ impl Section {
                 })
                 .map(paths),
             systemd_cgroup: systemd_cgroup(runtime, &runtimes, &default_runtime.value),
+            disable_apparmor: of_runtime.flag(&["disable_apparmor"]),
             not_acted_on: unacted::found(runtime, images),
             default_runtime,
             runtimes,

@@ -37,7 +37,7 @@ impl Default {
 }
 
 /// Of running.
-const RUNTIME: [(&[&str], Default); 18] = [
+const RUNTIME: [(&[&str], Default); 17] = [
     // No device of a plugin reaches a pod yet.
     (&["cdi_spec_dirs"], Default::Texts(&["/etc/cdi", "/var/run/cdi"])),
     (&["cni", "ip_pref"], Default::Empty),
@@ -45,7 +45,6 @@ const RUNTIME: [(&[&str], Default); 18] = [
     (&["containerd", "ignore_blockio_not_enabled_errors"], Default::Empty),
     (&["containerd", "ignore_rdt_not_enabled_errors"], Default::Empty),
     (&["device_ownership_from_security_context"], Default::Empty),
-    (&["disable_apparmor"], Default::Empty),
     (&["disable_hugetlb_controller"], Default::Yes),
     (&["disable_proc_mount"], Default::Empty),
     (&["enable_selinux"], Default::Empty),

@@ -12,6 +12,7 @@ use berth_core::failure::{Failure, FailureKind};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    app_armor::AppArmorParts,
     failure::unknown,
     host::Host,
     sub_path::Stage,
@@ -74,6 +75,7 @@ pub(in crate::effects) enum Work {
         mount_sources: Vec<MountSourceText>,
         log_dir: Option<String>,
         profile: Option<String>,
+        app_armor: AppArmorParts,
         devices: bool,
     },
     /// Copies what an image has at its `VOLUME`s.
@@ -108,7 +110,7 @@ pub(in crate::effects) enum Answer {
     /// Nothing more to say.
     Done,
     /// Of the node, for a container's spec.
-    Parts { profile: Option<String>, devices: Vec<DeviceText> },
+    Parts { profile: Option<String>, app_armor: Option<String>, devices: Vec<DeviceText> },
     /// A part of the volume of this name could not be bound; details are not for the pod's owner.
     Withheld { mount: String, stage: Stage, why: String },
     /// Account files.

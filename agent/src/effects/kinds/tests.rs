@@ -70,6 +70,7 @@ fn start() -> Box<StartRequest> {
         plan: ContainerPlan {
             spec: Default::default(),
             seccomp_file: None,
+            app_armor: None,
             host_devices: HostDevices::None,
             files: Vec::new(),
             image_volumes: Vec::new(),

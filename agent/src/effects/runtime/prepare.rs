@@ -19,6 +19,7 @@ use crate::{
     effects::{
         failure::{config, failed, local, unknown},
         files::{
+            app_armor::{self, AppArmorParts, Places},
             sub_path::Stage,
             work::{Answer, Called, FILES, PATH, TREE, Work},
         },
@@ -63,12 +64,14 @@ pub(in crate::effects) async fn container(
         mount_sources: plan.mount_sources.iter().map(Into::into).collect(),
         log_dir: Path::new(&plan.log_path).parent().map(|dir| dir.display().to_string()),
         profile: plan.seccomp_file.clone(),
+        app_armor: AppArmorParts::of(plan.app_armor.as_ref()),
         devices: plan.host_devices == HostDevices::All,
     };
     match host.work(pod, Called { what: &what, path, sort, within }, &work).await? {
-        Answer::Parts { profile, devices } => {
+        Answer::Parts { profile, app_armor, devices } => {
             let devices: Vec<HostDevice> = devices.into_iter().map(Into::into).collect();
-            oci::complete(plan, NodeParts { seccomp: profile.as_deref(), devices: &devices })
+            let (seccomp, app_armor) = (profile.as_deref(), app_armor.as_deref());
+            oci::complete(plan, NodeParts { seccomp, app_armor, devices: &devices })
                 .map_err(|error| failed(kind_of(&error), &error))
         }
         Answer::Withheld { mount, stage, why } => Err(withheld(request, &mount, stage, &why)),
@@ -91,10 +94,15 @@ fn chosen<'a>(host: &Host, plan: &'a ContainerPlan) -> Option<&'a str> {
 }
 
 /// In a worker: reads what a container's spec needs of the node.
-pub(in crate::effects) fn parts(profile: Option<&str>, with_devices: bool) -> Result<Answer, Failure> {
+pub(in crate::effects) fn parts(
+    profile: Option<&str>,
+    app_armor: AppArmorParts,
+    with_devices: bool,
+) -> Result<Answer, Failure> {
     let profile = profile.map(read_profile).transpose()?.flatten();
+    let app_armor = app_armor::profiles(&Places::of_node(), app_armor)?;
     let found = if with_devices { devices().map_err(local("list devices in", "/dev"))? } else { Vec::new() };
-    Ok(Answer::Parts { profile, devices: found.into_iter().map(Into::into).collect() })
+    Ok(Answer::Parts { profile, app_armor, devices: found.into_iter().map(Into::into).collect() })
 }
 
 /// What of a failure the pod's owner sees: details would tell of the node's file system, and are only logged.

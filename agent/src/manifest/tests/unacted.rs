@@ -69,9 +69,9 @@ fn every_field_of_pods_is_acted_on_or_named() {
     let container = "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resources restartPolicy \
         restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
         volumeMounts workingDir";
-    let security = "allowPrivilegeEscalation capabilities privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot \
+    let security = "allowPrivilegeEscalation appArmorProfile capabilities privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot \
         runAsUser seccompProfile";
-    let pod_security = "fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seccompProfile supplementalGroups \
+    let pod_security = "appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seccompProfile supplementalGroups \
         supplementalGroupsPolicy sysctls";
     let mount = "mountPath mountPropagation name readOnly recursiveReadOnly subPath subPathExpr";
     let mut all: BTreeSet<String> = [

@@ -40,6 +40,7 @@ fn start(kind: ContainerKind) -> Act {
     let plan = ContainerPlan {
         spec: Default::default(),
         seccomp_file: None,
+        app_armor: None,
         host_devices: HostDevices::None,
         files: Vec::new(),
         image_volumes: Vec::new(),

@@ -13,7 +13,8 @@ pub(super) use self::{occupied::Occupied, preemption::victims};
 
 use super::{NodeInfo, Taint};
 use crate::{
-    derived::security,
+    config::AppArmor,
+    derived::{app_armor, security},
     spec::{Pod, Quantities, Source, Toleration, TolerationOperator},
 };
 
@@ -27,6 +28,7 @@ pub(super) struct Room<'a> {
     pub(super) allocatable: &'a Quantities,
     pub(super) pods_max: u32,
     pub(super) unsafe_sysctls: &'a [String],
+    pub(super) app_armor: AppArmor,
 }
 
 /// Why a pod may not begin.
@@ -117,6 +119,9 @@ pub(super) fn check(pod: &Pod, here: &Occupied, room: Room<'_>) -> Vec<Refusal> 
         "TaintToleration",
         "node(s) had taints that the pod didn't tolerate",
     );
+    if let Err(error) = app_armor::check(pod, room.app_armor) {
+        refusals.push(Refusal::Unfit { reason: "AppArmor", message: error.to_string() });
+    }
     refusals
 }
 

@@ -4,7 +4,10 @@ use super::*;
 use crate::{
     fixtures,
     id::PodUid,
-    spec::{Container, ContainerKind, NodeTerm, Operator, Port, Protocol, QosClass, Requirement, Scheduling},
+    spec::{
+        AppArmorProfile, Container, ContainerKind, NodeTerm, Operator, Port, Protocol, QosClass, Requirement,
+        Scheduling,
+    },
 };
 
 fn node() -> NodeInfo {
@@ -40,8 +43,13 @@ fn with_port(pod: Pod, protocol: Protocol, ip: Option<&str>, port: u16) -> Pod {
 /// Reasons in the order in which they are told.
 fn reasons(pod: &Pod, others: &[&Pod], node: &NodeInfo) -> Vec<String> {
     let config = fixtures::node();
-    let room =
-        Room { node, allocatable: &config.allocatable, pods_max: 3, unsafe_sysctls: &config.unsafe_sysctls };
+    let room = Room {
+        node,
+        allocatable: &config.allocatable,
+        pods_max: 3,
+        unsafe_sysctls: &config.unsafe_sysctls,
+        app_armor: config.app_armor,
+    };
     check(pod, &Occupied::by(others.iter().copied()), room).iter().map(Refusal::reason).collect()
 }
 
@@ -59,7 +67,13 @@ fn resources_are_those_that_others_leave() {
         assert_eq!(reasons(&api_pod("new", requests), others, &node()), expected, "{requests:?}");
     }
     let config = fixtures::node();
-    let room = Room { node: &node(), allocatable: &config.allocatable, pods_max: 110, unsafe_sysctls: &[] };
+    let room = Room {
+        node: &node(),
+        allocatable: &config.allocatable,
+        pods_max: 110,
+        unsafe_sysctls: &[],
+        app_armor: AppArmor::Absent,
+    };
     let refusals = check(&api_pod("new", (1000, 0)), &Occupied::by([&one, &other]), room);
     assert_eq!(
         refusals[0].message(),
@@ -251,4 +265,23 @@ fn a_critical_pod_takes_the_place_of_as_few_as_can_be_of_the_lowest_class() {
     let of = |priority| victims(&Pod { priority, ..api_pod("new", (1, 0)) }, &same, &insufficient);
     assert_eq!(of(5), Err(vec![("cpu".to_owned(), 1)]));
     assert_eq!(of(6), Ok(same.to_vec()));
+}
+
+/// Source: `AppArmorNotAdmittedReason` of `pkg/kubelet/lifecycle/handlers.go`. The handler comes after all others here.
+#[test]
+fn a_profile_that_cannot_be_enforced_is_told_after_all_else() {
+    let mut pod = api_pod("new", (4000, 0));
+    let mut container = Container::clone(&pod.containers[0]);
+    container.security.app_armor = Some(AppArmorProfile::RuntimeDefault);
+    pod.containers = vec![Arc::new(container)];
+    assert_eq!(reasons(&pod, &[], &node()), ["OutOfcpu", "AppArmor"]);
+    let config = fixtures::node();
+    let room = Room {
+        node: &node(),
+        allocatable: &config.capacity,
+        pods_max: 110,
+        unsafe_sysctls: &[],
+        app_armor: AppArmor::Enforced,
+    };
+    assert_eq!(check(&pod, &Occupied::default(), room), []);
 }

@@ -20,7 +20,8 @@ fn a_profile_of_the_node_takes_the_place_of_the_stand_in() {
         "syscalls": [{ "names": ["read", "write"], "action": "SCMP_ACT_ALLOW" }]
     }"#;
     let spec =
-        complete(&with_profile().plan().unwrap(), NodeParts { seccomp: Some(text), devices: &[] }).unwrap();
+        complete(&with_profile().plan().unwrap(), NodeParts { seccomp: Some(text), ..NodeParts::default() })
+            .unwrap();
     let filter = spec.linux().clone().unwrap().seccomp().clone().unwrap();
     assert_eq!(filter.default_action(), LinuxSeccompAction::ScmpActErrno);
     assert_eq!(filter.syscalls().as_ref().unwrap()[0].names(), &["read", "write"]);
@@ -46,7 +47,7 @@ fn cve_2023_2431_a_profile_that_cannot_be_read_starts_nothing() {
         Some(r#"{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": ["read"]}]}"#),
         Some(r#"{"defaultAction": "SCMP_ACT_ERRNO", "architectures": ["SCMP_ARCH_NO_SUCH"]}"#),
     ] {
-        let error = complete(&plan, NodeParts { seccomp: text, devices: &[] }).unwrap_err();
+        let error = complete(&plan, NodeParts { seccomp: text, ..NodeParts::default() }).unwrap_err();
         assert!(error.to_string().contains("/var/lib/kubelet/seccomp/a.json"), "{text:?}: {error}");
         assert_eq!(error.reason(), "CreateContainerError");
     }
@@ -63,7 +64,7 @@ fn devices_of_the_node_are_for_privileged_containers() {
         uid: 0,
         gid: 3,
     }];
-    let parts = NodeParts { seccomp: None, devices: &devices };
+    let parts = NodeParts { devices: &devices, ..NodeParts::default() };
     let plain = complete(&Bench::new().plan().unwrap(), parts).unwrap();
     assert_eq!(plain, Bench::new().spec());
     let privileged = Bench::with(|bench| bench.container.security.privileged = true);

@@ -17,7 +17,7 @@ fn spec(bench: &Bench) -> Spec {
         uid: 0,
         gid: 0,
     };
-    complete(&bench.plan().unwrap(), NodeParts { seccomp: None, devices: &[device] }).unwrap()
+    complete(&bench.plan().unwrap(), NodeParts { devices: &[device], ..NodeParts::default() }).unwrap()
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One bench for all: a pod with one container, to be changed before it is planned.
 
+mod app_armor;
 mod complete;
 mod exec;
 mod golden;

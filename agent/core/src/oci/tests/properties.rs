@@ -81,7 +81,7 @@ proptest! {
         let bench = Bench::with(|bench| {
             bench.container.security.seccomp = Some(crate::spec::Seccomp::Localhost("a".into()));
         });
-        let parts = NodeParts { seccomp: Some(&text), devices: &[] };
+        let parts = NodeParts { seccomp: Some(&text), ..NodeParts::default() };
         prop_assert!(complete(&bench.plan().unwrap(), parts).is_err());
     }
 }
