@@ -5,19 +5,18 @@ use std::time::Duration;
 use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
     spec::{
-        Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, Mount,
-        MountPropagation, ObjectKeyRef, ObjectKind, Port, Protocol, RecursiveReadOnly, ResourceField,
-        ResourceSelector, Source, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
-        Volume, VolumeSource,
+        Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, ObjectKeyRef,
+        ObjectKind, Port, Protocol, ResourceField, ResourceSelector, Source, Stdin, Stdio,
+        TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
     },
 };
 use k8s_openapi::api::core::v1::{
     Container as ApiContainer, ContainerPort, EnvVar as ApiEnvVar, EnvVarSource, FileKeySelector,
-    ResourceFieldSelector, VolumeMount,
+    ResourceFieldSelector,
 };
 
 use super::{
-    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, lifecycle, notes::Notes, probe,
+    hash, is_dns_label, is_dns_subdomain, is_env_name, is_port_name, lifecycle, mount, notes::Notes, probe,
     resources, restarts, security,
 };
 use crate::quantity::Quantity;
@@ -101,7 +100,13 @@ pub(super) fn convert(
         ),
         ports,
         resources: resources::of_container(notes, &at("resources"), written.resources.as_ref(), of),
-        mounts: mounts(notes, &at("volumeMounts"), written, security.privileged, around),
+        mounts: mount::convert(
+            notes,
+            &at("volumeMounts"),
+            written,
+            security.privileged,
+            (around.volumes, around.volume_names),
+        ),
         stdio: stdio(written),
         security,
         termination_message: termination_message(notes, field, written),
@@ -370,120 +375,6 @@ fn port(notes: &mut Notes<'_>, field: &str, written: &ContainerPort, host_networ
     Some(Port { name, container_port, host_port, host_ip, protocol })
 }
 
-fn mounts(
-    notes: &mut Notes<'_>,
-    field: &str,
-    written: &ApiContainer,
-    privileged: bool,
-    around: Surroundings<'_>,
-) -> Vec<Mount> {
-    let mut mounts: Vec<Mount> = Vec::new();
-    for (index, mount) in written.volume_mounts.iter().flatten().enumerate() {
-        let field = format!("{field}[{index}]");
-        let mount = self::mount(notes, &field, mount, privileged);
-        if !around.volume_names.contains(&mount.volume.as_str()) {
-            notes.fault(&format!("{field}.name"), format!("the pod has no volume `{}`", mount.volume));
-        }
-        if mounts.iter().any(|known| known.path == mount.path) {
-            notes.fault(&format!("{field}.mountPath"), format!("`{}` is given twice", mount.path));
-        }
-        // A volume that could not be converted has its own fault.
-        if around.volumes.iter().any(|volume| volume.name == mount.volume) {
-            mounts.push(mount);
-        }
-    }
-    mounts
-}
-
-fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: bool) -> Mount {
-    let path = written.mount_path.as_str();
-    if path.is_empty() || path.contains('\0') {
-        notes.fault(&format!("{field}.mountPath"), "must be a path");
-    }
-    let read_only = written.read_only == Some(true);
-    let propagation = notes.one_of(
-        &format!("{field}.mountPropagation"),
-        written.mount_propagation.as_deref(),
-        &[
-            ("None", MountPropagation::Private),
-            ("HostToContainer", MountPropagation::HostToContainer),
-            ("Bidirectional", MountPropagation::Bidirectional),
-        ],
-    );
-    if propagation == MountPropagation::Bidirectional && !privileged {
-        notes
-            .fault(&format!("{field}.mountPropagation"), "`Bidirectional` is for privileged containers only");
-    }
-    let recursive_read_only = recursive_read_only(notes, field, written, read_only, propagation);
-    Mount {
-        volume: VolumeName::new(&written.name),
-        path: absolute(path),
-        sub_path: sub_path(notes, field, written),
-        read_only,
-        recursive_read_only,
-        propagation,
-    }
-}
-
-/// Source: `validateMountRecursiveReadOnly` of `pkg/apis/core/validation/validation.go`.
-fn recursive_read_only(
-    notes: &mut Notes<'_>,
-    field: &str,
-    written: &VolumeMount,
-    read_only: bool,
-    propagation: MountPropagation,
-) -> RecursiveReadOnly {
-    let field = format!("{field}.recursiveReadOnly");
-    let mode = notes.one_of(
-        &field,
-        written.recursive_read_only.as_deref(),
-        &[
-            ("Disabled", RecursiveReadOnly::Disabled),
-            ("IfPossible", RecursiveReadOnly::IfPossible),
-            ("Enabled", RecursiveReadOnly::Enabled),
-        ],
-    );
-    if mode != RecursiveReadOnly::Disabled {
-        if !read_only {
-            notes.fault(&field, "may only be specified when readOnly is true");
-        }
-        if propagation != MountPropagation::Private {
-            notes.fault(&field, "may only be specified when mountPropagation is None or not specified");
-        }
-    }
-    mode
-}
-
-/// A relative path begins at the root. Source: `MakeAbsolutePath` of `pkg/volume/util/util.go`.
-fn absolute(path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
-}
-
-fn sub_path(notes: &mut Notes<'_>, field: &str, written: &VolumeMount) -> SubPath {
-    let fixed = written.sub_path.as_deref().filter(|path| !path.is_empty());
-    let expression = written.sub_path_expr.as_deref().filter(|path| !path.is_empty());
-    let mut check = |name: &str, path: &str| {
-        if path.starts_with('/') || path.split('/').any(|part| part == "..") || path.contains('\0') {
-            notes.fault(&format!("{field}.{name}"), format!("`{path}` is not a relative path without `..`"));
-        }
-    };
-    match (fixed, expression) {
-        (None, None) => SubPath::Root,
-        (Some(path), None) => {
-            check("subPath", path);
-            SubPath::Fixed(path.to_owned())
-        }
-        (None, Some(path)) => {
-            check("subPathExpr", path);
-            SubPath::Expression(path.to_owned())
-        }
-        (Some(_), Some(_)) => {
-            notes.fault(&format!("{field}.subPathExpr"), "goes without `subPath` only");
-            SubPath::Root
-        }
-    }
-}
-
 fn stdio(written: &ApiContainer) -> Stdio {
     let stdin = match (written.stdin == Some(true), written.stdin_once == Some(true)) {
         (false, _) => Stdin::Closed,
@@ -495,7 +386,7 @@ fn stdio(written: &ApiContainer) -> Stdio {
 
 fn termination_message(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) -> TerminationMessage {
     let path = written.termination_message_path.as_deref().filter(|path| !path.is_empty());
-    let path = absolute(path.unwrap_or(TERMINATION_MESSAGE_PATH));
+    let path = mount::absolute(path.unwrap_or(TERMINATION_MESSAGE_PATH));
     let policy = notes.one_of(
         &format!("{field}.terminationMessagePolicy"),
         written.termination_message_policy.as_deref(),

@@ -11,6 +11,7 @@ mod content;
 mod ephemeral;
 mod hash;
 mod lifecycle;
+mod mount;
 mod names;
 mod notes;
 mod pod;

@@ -18,15 +18,13 @@ use super::*;
 
 fn container() -> ContainerRecord {
     let mono = |seconds| Mono(Duration::from_secs(seconds));
+    let (started_at, finished_at) =
+        (Timestamp::from_second(10).ok(), Timestamp::from_millisecond(20_001).unwrap());
+    let ended = Exit { code: 137, started_at, finished_at, oom_killed: true };
     let exit = ExitRecord {
         id: ContainerId::from_known("of-another-formula"),
         attempt: 3,
-        exit: Exit {
-            code: 137,
-            started_at: Timestamp::from_second(10).ok(),
-            finished_at: Timestamp::from_millisecond(20_001).unwrap(),
-            oom_killed: true,
-        },
+        exit: ended,
         at: mono(99),
         message: "last \"words\"\n".to_owned(),
         reason: Some("ContainerStatusUnknown".to_owned()),
@@ -47,9 +45,9 @@ fn container() -> ContainerRecord {
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
         probed: Probed { started: true, ready: false, afterwards: Afterwards::Never },
         hooked: Hooked {
-            post_start: PostStart::Failed("it failed".to_owned()),
             pre_stop: true,
             signalled: Some(mono(92)),
+            post_start: PostStart::Failed("it failed".to_owned()),
         },
         exit: Some(exit),
         last_exit: None,
@@ -62,14 +60,15 @@ fn record() -> PodRecord {
     let mono = |seconds| Mono(Duration::from_secs(seconds));
     let since = Timestamp::from_second(6).unwrap();
     let conditions = [
-        (ConditionKind::PodReadyToStartContainers, Transition { holds: true, since }),
-        (ConditionKind::Initialized, Transition { holds: true, since }),
-        (ConditionKind::Ready, Transition { holds: false, since }),
-        (ConditionKind::ContainersReady, Transition { holds: false, since }),
-        (ConditionKind::PodScheduled, Transition { holds: true, since }),
-        (ConditionKind::PodResizePending, Transition { holds: true, since }),
-        (ConditionKind::AllContainersRestarting, Transition { holds: true, since }),
-    ];
+        (ConditionKind::PodReadyToStartContainers, true),
+        (ConditionKind::Initialized, true),
+        (ConditionKind::Ready, false),
+        (ConditionKind::ContainersReady, false),
+        (ConditionKind::PodScheduled, true),
+        (ConditionKind::PodResizePending, true),
+        (ConditionKind::AllContainersRestarting, true),
+    ]
+    .map(|(kind, holds)| (kind, Transition { holds, since }));
     PodRecord {
         uid: PodUid::new("0b1c-22"),
         name: PodName { namespace: "default".to_owned(), name: "web-node".to_owned() },

@@ -208,8 +208,10 @@ fn of_node(DnsWarning { reason, message }: DnsWarning) -> Note {
 }
 
 fn made(result: Result<Outcome, Failure>) -> Result<(u32, bool), Failure> {
-    match result? {
-        Outcome::Sandbox { pid, recursive_read_only } => Ok((pid, recursive_read_only)),
-        other => Err(fit::unfitting(&other)),
+    let outcome = result?;
+    if let Outcome::Sandbox { pid, recursive_read_only } = outcome {
+        Ok((pid, recursive_read_only))
+    } else {
+        Err(fit::unfitting(&outcome))
     }
 }
