@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use berth_core::{
     spec::{ContainerKind, Pod},
-    status::{Condition, ConditionKind, ContainerState, ContainerStatus, PodStatus, RunUser, Terminated},
+    status::{Condition, ContainerState, ContainerStatus, PodStatus, RunUser, Terminated},
 };
 use k8s_openapi::{
     api::core::v1::{
@@ -14,7 +14,7 @@ use k8s_openapi::{
         LinuxContainerUser, Pod as ApiPod, PodCondition, PodIP, PodSpec, PodStatus as ApiStatus,
         ResourceRequirements, VolumeMount, VolumeMountStatus,
     },
-    apimachinery::pkg::apis::meta::v1::Time,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
 
 use crate::manifest::as_container;
@@ -46,6 +46,8 @@ pub fn of(status: &PodStatus, pod: &Pod, spec: Option<&PodSpec>) -> ApiStatus {
         let rro = status.recursive_read_only;
         add_spec(&mut shown.init_container_statuses, &init(spec), &init(allocated), rro);
         add_spec(&mut shown.container_statuses, &spec.containers, &allocated.containers, rro);
+        set_actuated(&mut shown.init_container_statuses, &status.init_containers);
+        set_actuated(&mut shown.container_statuses, &status.containers);
         let ephemeral: Vec<Container> =
             spec.ephemeral_containers.iter().flatten().map(as_container).collect();
         add_spec(&mut shown.ephemeral_container_statuses, &ephemeral, &ephemeral, rro);
@@ -81,6 +83,37 @@ fn add_spec(
             status.stop_signal = stop_signal;
         }
     }
+}
+
+/// While a resize is under way, a container shows what it has as its resources, and what it gets as allocated.
+fn set_actuated(shown: &mut Option<Vec<ApiContainerStatus>>, statuses: &[ContainerStatus]) {
+    for (shown, status) in shown.iter_mut().flatten().zip(statuses) {
+        let (Some(has), Some(resources)) = (status.actuated, &mut shown.resources) else { continue };
+        let amounts = |list: &mut Option<BTreeMap<String, Quantity>>, cpu: u64, memory: u64| {
+            let list = list.get_or_insert_default();
+            for (name, amount, text) in [("cpu", cpu, cores(cpu)), ("memory", memory, bytes(memory))] {
+                if amount == 0 {
+                    list.remove(name);
+                } else {
+                    list.insert(name.to_owned(), Quantity(text));
+                }
+            }
+        };
+        amounts(&mut resources.requests, has.cpu_request, has.memory_request);
+        amounts(&mut resources.limits, has.cpu_limit, has.memory_limit);
+        resources.requests = resources.requests.take().filter(|list| !list.is_empty());
+        resources.limits = resources.limits.take().filter(|list| !list.is_empty());
+    }
+}
+
+fn cores(milli: u64) -> String {
+    if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") }
+}
+
+fn bytes(bytes: u64) -> String {
+    let units = [(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+    let unit = units.into_iter().find(|(size, _)| bytes.is_multiple_of(*size));
+    unit.map_or_else(|| bytes.to_string(), |(size, name)| format!("{}{name}", bytes / size))
 }
 
 fn volume_mount(mount: &VolumeMount, is_supported: bool) -> VolumeMountStatus {
@@ -124,10 +157,7 @@ fn condition(condition: &Condition, pod: &Pod) -> PodCondition {
         reason: text(&condition.reason),
         message: text(&condition.message),
         last_transition_time: Some(Time(condition.since)),
-        observed_generation: match (condition.kind, &pod.resize) {
-            (ConditionKind::PodResizePending, Some(resize)) => resize.generation,
-            _ => pod.generation,
-        },
+        observed_generation: condition.generation.or(pod.generation),
         ..PodCondition::default()
     }
 }
@@ -193,7 +223,8 @@ fn text(text: &str) -> Option<String> {
 mod tests {
     use berth_core::{
         id::{ContainerId, ContainerName, PodName, PodUid},
-        spec::{QosClass, Resize, Source},
+        spec::{CpuMemory, QosClass, Resize, Source},
+        status::ConditionKind,
         status::Phase,
     };
     use jiff::Timestamp;
@@ -214,6 +245,7 @@ mod tests {
             started: true,
             restart_count: 0,
             user: Some(RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] }),
+            actuated: None,
         }
     }
 
@@ -364,10 +396,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_in_force_yet_is_allocated_and_shown_as_it_is() {
+        let (pod, mut known) = (pod(), known());
+        known.containers[0].actuated =
+            Some(CpuMemory { cpu_request: 250, cpu_limit: 2000, memory_request: 0, memory_limit: 3 << 20 });
+        let shown = serde_json::to_value(of(&known, &pod, Some(&spec()))).unwrap();
+        let web = &shown["containerStatuses"][0];
+        let resources = json!({ "requests": { "cpu": "250m" }, "limits": { "cpu": "2", "memory": "3Mi" } });
+        assert_eq!(web["resources"], resources);
+        assert_eq!(web["allocatedResources"], json!({ "cpu": "250m", "memory": "64Mi" }));
+    }
+
+    #[test]
     fn a_pod_that_asks_for_other_resources_shows_those_that_it_has() {
         let (pod, known) = (pod(), known());
         let before = serde_json::to_value(of(&known, &pod, Some(&spec()))).unwrap();
-        let resize = Resize { allocated: pod.manifest.clone(), generation: Some(2) };
+        let resize = Resize { allocated: pod.manifest.clone(), generation: Some(2), unallocated: None };
         let kept = json!({ "spec": { "containers": [{ "name": "web", "resources": { "requests": { "cpu": "1" } } }] } });
         let resize = Resize { allocated: kept.to_string().into(), ..resize };
         let pending = Condition {
@@ -376,6 +420,7 @@ mod tests {
             reason: "Infeasible".to_owned(),
             message: String::new(),
             since: Timestamp::UNIX_EPOCH,
+            generation: Some(2),
         };
         let asks = PodStatus { conditions: vec![pending], ..known };
         let asking = Pod { resize: Some(resize), ..Pod::clone(&pod) };

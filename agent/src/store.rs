@@ -45,6 +45,8 @@ pub struct Store {
     boot: String,
     /// Manifests that are on disk, shared with their pods.
     manifests: BTreeMap<PodUid, Arc<str>>,
+    /// Pods whose states on disk say of which manifest their resources are.
+    resized: BTreeSet<PodUid>,
     /// Pods that have a record of version 1.
     of_version_1: BTreeSet<PodUid>,
     _lock: Flock<File>,
@@ -122,7 +124,14 @@ impl Store {
         }
         let boot_file = Path::new("/proc/sys/kernel/random/boot_id");
         let boot = fs::read_to_string(boot_file).map_err(io_error("read", boot_file))?.trim().to_owned();
-        Ok(Self { dir, boot, manifests: BTreeMap::new(), of_version_1: BTreeSet::new(), _lock: lock })
+        Ok(Self {
+            dir,
+            boot,
+            manifests: BTreeMap::new(),
+            resized: BTreeSet::new(),
+            of_version_1: BTreeSet::new(),
+            _lock: lock,
+        })
     }
 
     /// Where the records are.
@@ -137,13 +146,16 @@ impl Store {
         EndedPods::at(root, &self.boot)
     }
 
-    /// Writes a pod's record: the manifest when it is not there as it is, then the state. One that says that the pod keeps the resources of
-    /// an earlier manifest comes before the manifest that asks for others: without it, nobody would have admitted those.
+    /// Writes a pod's record: the manifest when it is not there as it is, then the state. A state that says that the pod has the resources of
+    /// an earlier manifest, or that those of this one are not in force yet, comes before the manifest, unless the one that is there says what
+    /// the pod has: without it, what a manifest asks for would be taken for what was allocated.
     ///
     /// # Errors
     /// When a file cannot be written. What is there then is the old record, or has one file of each.
     pub fn save(&mut self, record: &PodRecord) -> Result<(), StoreError> {
-        if record.resize.is_some() && self.manifests.contains_key(&record.uid) {
+        let uid = &record.uid;
+        let is_told = record.resize.is_some() || record.resizing.is_some();
+        if is_told && self.manifests.contains_key(uid) && !self.resized.contains(uid) {
             self.save_state(record)?;
             self.save_manifest(record)?;
         } else {
@@ -167,8 +179,18 @@ impl Store {
         Ok(())
     }
 
-    fn save_state(&self, record: &PodRecord) -> Result<(), StoreError> {
-        self.replace(&self.path(&record.uid, STATE), &wire::encode(record, &self.boot))
+    fn save_state(&mut self, record: &PodRecord) -> Result<(), StoreError> {
+        self.replace(&self.path(&record.uid, STATE), &wire::encode(record, &self.boot))?;
+        self.state_is_there(record);
+        Ok(())
+    }
+
+    fn state_is_there(&mut self, record: &PodRecord) {
+        if record.resize.is_some() {
+            self.resized.insert(record.uid.clone());
+        } else {
+            self.resized.remove(&record.uid);
+        }
     }
 
     fn replace(&self, path: &Path, text: &str) -> Result<(), StoreError> {
@@ -196,6 +218,7 @@ impl Store {
         }
         self.of_version_1.remove(uid);
         self.manifests.remove(uid);
+        self.resized.remove(uid);
         Ok(())
     }
 
@@ -231,6 +254,7 @@ impl Store {
     /// Moves a record aside that was read and cannot be used.
     pub fn set_aside(&mut self, uid: &PodUid, why: &str) {
         self.manifests.remove(uid);
+        self.resized.remove(uid);
         self.of_version_1.remove(uid);
         for extension in [VERSION_1, STATE, MANIFEST] {
             set_aside(&self.path(uid, extension), why);
@@ -264,6 +288,7 @@ impl Store {
             }
         } else {
             self.manifests.insert(record.uid.clone(), Arc::clone(&record.manifest));
+            self.state_is_there(&record);
         }
         Ok(Some(record))
     }

@@ -19,6 +19,7 @@ use crate::{
         network::{NetnsRequest, NetworkRequest},
         probe::ProbeRequest,
         removal::RemoveContainerRequest,
+        resize::ResizeRequest,
         rootfs::RootfsRequest,
         sandbox::SandboxRequest,
         signal::SignalRequest,
@@ -131,6 +132,9 @@ pub enum Act {
 
     /// Look what became of a start that nobody answered, and begin nothing. Outcome: `Task`.
     LookAtTask(Box<TaskRequest>),
+    /// Give the cgroup of a container that runs other resources, where its pod uses less memory than it may then. Outcome: `Done`, also when
+    /// it has ended.
+    ResizeContainer(Box<ResizeRequest>),
     /// Send a signal to a container's init process. Outcome: `Done`, also when it has ended.
     Signal(SignalRequest),
     /// Read the termination message of a container that has ended. Outcome: `TerminationMessage`.
@@ -229,6 +233,7 @@ impl Act {
             Self::KeepEnd(_) => ("keep-end", Leaves),
 
             Self::LookAtTask(_) => ("look-at-task", None),
+            Self::ResizeContainer(_) => ("resize-container", Leaves),
             Self::Signal(_) => ("signal", None),
             Self::ReadTerminationMessage(_) => ("read-termination-message", None),
             Self::RemoveContainer(_) => ("remove-container", TakesAway),

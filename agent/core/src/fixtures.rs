@@ -18,8 +18,8 @@ use crate::{
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         Lifecycle, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort,
-        Probes, QosClass, Quantities, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio,
-        TerminationMessage, TerminationMessagePolicy, UserMode,
+        Probes, QosClass, Quantities, ResizePolicy, Resources, RestartPolicy, Scheduling, Source, Stdin,
+        Stdio, TerminationMessage, TerminationMessagePolicy, UserMode,
     },
     users::PodIds,
 };
@@ -107,6 +107,7 @@ pub(crate) fn container(name: &str) -> Container {
         working_dir: None,
         ports: Vec::new(),
         resources: Resources::default(),
+        resize_policy: ResizePolicy::default(),
         mounts: Vec::new(),
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::{
     id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
     observation::Exit,
-    spec::{Pod, Resize, Source},
+    spec::{CpuMemory, Pod, Resizable, Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
     users::HostIds,
@@ -29,6 +29,8 @@ pub struct PodRecord {
     pub manifest: Arc<str>,
     /// Set while its resources are those of an earlier manifest.
     pub resize: Option<Resize>,
+    /// Set while resources that were allocated to it are not in force everywhere.
+    pub resizing: Option<Resizing>,
     /// When the pod began: when the agent first saw it, unless its source knew (`status.startTime`).
     pub started_at: Timestamp,
     /// What the pod is to become.
@@ -70,6 +72,7 @@ impl PodRecord {
             source: spec.source,
             manifest: Arc::clone(&spec.manifest),
             resize: None,
+            resizing: None,
             started_at: spec.started_at.unwrap_or(now),
             goal: Goal::Wanted,
             sandbox: 0,
@@ -125,6 +128,54 @@ impl PodRecord {
     }
 }
 
+/// A resize that is allocated and not done: what the condition `PodResizeInProgress` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resizing {
+    /// The generation that asked for it.
+    pub generation: Option<i64>,
+    /// Why the last try has failed.
+    pub error: Option<String>,
+}
+
+/// What a run has of the resources that can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Actuated {
+    /// What it was given last, as far as was told.
+    pub has: CpuMemory,
+    /// What it was to be given since, where it is not known whether it was.
+    pub perhaps: Option<CpuMemory>,
+}
+
+impl Actuated {
+    /// What it has at most.
+    #[must_use]
+    pub fn most(self) -> CpuMemory {
+        self.perhaps.map_or(self.has, |perhaps| perhaps.max(self.has))
+    }
+
+    /// Whether it has this of a resource, for sure.
+    #[must_use]
+    pub fn is(self, resource: Resizable, wanted: CpuMemory) -> bool {
+        let is_wanted = |amounts: CpuMemory| amounts.amounts(resource) == wanted.amounts(resource);
+        is_wanted(self.has) && self.perhaps.is_none_or(is_wanted)
+    }
+
+    /// It was given this of a resource.
+    #[must_use]
+    pub fn given(self, resource: Resizable, given: CpuMemory) -> Self {
+        let has = self.has.with(resource, given);
+        let perhaps = self.perhaps.map(|perhaps| perhaps.with(resource, given));
+        Self { has, perhaps: perhaps.filter(|perhaps| *perhaps != has) }
+    }
+
+    /// It may have been given this.
+    #[must_use]
+    pub fn perhaps_given(self, given: CpuMemory) -> Self {
+        let perhaps = self.perhaps.map_or(given, |perhaps| perhaps.max(given));
+        Self { perhaps: Some(perhaps), ..self }
+    }
+}
+
 /// What a pod is to become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
@@ -151,6 +202,8 @@ pub struct ContainerRecord {
     pub image: Option<RunImage>,
     /// Set when this run alone is stopped because its spec changed or a probe failed, or with the pod.
     pub stopping: Option<TerminationRecord>,
+    /// What the current run has, where that was allocated to it before, and perhaps not what is now.
+    pub actuated: Option<Actuated>,
     /// What the probes of the current run have decided.
     pub probed: Probed,
     /// How far the hooks of the current run are.
@@ -232,6 +285,7 @@ impl ContainerRecord {
             started_in: None,
             image: None,
             stopping: None,
+            actuated: None,
             probed: Probed::default(),
             hooked: Hooked::default(),
             exit: None,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     id::{ContainerId, ContainerName, PodName, PodUid},
-    spec::{ContainerKind, QosClass},
+    spec::{ContainerKind, CpuMemory, QosClass},
 };
 
 /// `status` of a pod.
@@ -106,6 +106,8 @@ pub struct Condition {
     pub message: String,
     /// When it last changed.
     pub since: Timestamp,
+    /// The generation that it is about, where that is not the newest that was seen.
+    pub generation: Option<i64>,
 }
 
 /// The conditions that the node owns, in the order in which they are shown.
@@ -113,6 +115,8 @@ pub struct Condition {
 pub enum ConditionKind {
     /// Other resources are asked for than the pod has.
     PodResizePending,
+    /// Other resources were allocated than are in force.
+    PodResizeInProgress,
     /// The node ended the pod for the sake of others.
     DisruptionTarget,
     /// Sandbox and network are there.
@@ -142,6 +146,7 @@ impl ConditionKind {
             Self::AllContainersRestarting => "AllContainersRestarting",
             Self::DisruptionTarget => "DisruptionTarget",
             Self::PodResizePending => "PodResizePending",
+            Self::PodResizeInProgress => "PodResizeInProgress",
         }
     }
 }
@@ -171,6 +176,8 @@ pub struct ContainerStatus {
     pub restart_count: u32,
     /// The user that the current or last run began as, where it is known.
     pub user: Option<RunUser>,
+    /// What it has while it runs, where that is not what is allocated to it.
+    pub actuated: Option<CpuMemory>,
 }
 
 /// The user of a container's first process: `user.linux` of its status.

@@ -88,7 +88,7 @@ fn a_pod_goes_on_with_what_it_was_admitted_with_whatever_of_a_resize_was_written
         manifest["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": cpu } });
         manifest.to_string().into()
     };
-    let resize = Some(Resize { allocated: asking("500m"), generation: Some(2) });
+    let resize = Some(Resize { allocated: asking("500m"), generation: Some(2), unallocated: None });
     for (asks, resize) in [("500m", None), ("500m", resize.clone()), ("800m", resize)] {
         let is_pending = resize.is_some();
         let record = PodRecord { manifest: asking(asks), resize, ..record.clone() };

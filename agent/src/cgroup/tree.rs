@@ -182,6 +182,26 @@ impl Tree {
         Ok(true)
     }
 
+    /// Bytes of memory that are used in a level and below it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn memory_used(&self, path: &str) -> Result<u64, TreeError> {
+        let name = match self.version {
+            CgroupVersion::V1 => "memory.usage_in_bytes",
+            CgroupVersion::V2 => "memory.current",
+        };
+        let dir = self.dir(path, Controller::Memory).ok_or(TreeError::NoController("memory"))?;
+        let file = dir.join(name);
+        let text =
+            fs::read_to_string(&file).map_err(|source| TreeError::Read { file: file.clone(), source })?;
+        let number = text.trim().parse();
+        number.map_err(|error| TreeError::Read {
+            file,
+            source: io::Error::new(io::ErrorKind::InvalidData, error),
+        })
+    }
+
     /// Whether a level is there, in every hierarchy.
     #[must_use]
     pub fn exists(&self, path: &str) -> bool {

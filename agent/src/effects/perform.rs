@@ -21,7 +21,7 @@ use super::{
     kinds::{self, EffectKind},
     look::{look, write_files},
     network, node_object, probe,
-    runtime::{container, kill, look as look_in, sandbox, signal},
+    runtime::{container, kill, look as look_in, resize, sandbox, signal},
 };
 use crate::{metrics::Subject, runtime::Shims};
 
@@ -129,6 +129,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::RunHook(request) => hook::run(host, pod, &request).await,
         Act::KeepEnd(record) => end::keep(host, *record).await,
         Act::LookAtTask(request) => look_in::at_task(host, &request).await,
+        Act::ResizeContainer(request) => resize::container(host, pod, *request).await,
         Act::Signal(request) => signal::send(host, &request).await,
         Act::ReadTerminationMessage(request) => termination::read(host, pod, *request).await,
         Act::RemoveContainer(request) => container::remove(host, &request.id).await,

@@ -6,7 +6,7 @@ use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
     spec::{
         Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, ObjectKeyRef,
-        ObjectKind, Port, Protocol, ResourceField, ResourceSelector, Source, Stdin, Stdio,
+        ObjectKind, Port, Protocol, ResizePolicy, ResourceField, ResourceSelector, Source, Stdin, Stdio,
         TerminationMessage, TerminationMessagePolicy, Volume, VolumeSource,
     },
 };
@@ -69,7 +69,7 @@ pub(super) fn convert(
     if image.is_empty() || image.trim() != image {
         notes.fault(&at("image"), "must be the name of an image, without blanks around it");
     }
-    not_acted_on(notes, field, written, around.of);
+    not_acted_on(notes, field, written);
     let of = written.security_context.as_ref();
     let security = security::of_container(notes, &at("securityContext"), of, around.has_users);
     let env = written.env.iter().flatten().enumerate();
@@ -100,6 +100,7 @@ pub(super) fn convert(
         ),
         ports,
         resources: resources::of_container(notes, &at("resources"), written.resources.as_ref(), of),
+        resize_policy: resize_policy(written),
         mounts: mount::convert(
             notes,
             &at("volumeMounts"),
@@ -114,16 +115,24 @@ pub(super) fn convert(
     }
 }
 
-fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, of: Source) {
+fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) {
     let at = |name: &str| format!("{field}.{name}");
-    // The API server writes one into every pod; a resize that is asked for is told when it is.
-    notes.unsupported_if(written.resize_policy.is_some() && of != Source::Api, at("resizePolicy"));
     if written.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
         notes.fault(
             &at("volumeDevices"),
             "block volumes need a claim of the API server, which a static pod may not use",
         );
     }
+}
+
+/// What is not named needs no restart (`computePodResizeAction` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`).
+fn resize_policy(written: &ApiContainer) -> ResizePolicy {
+    let restarts = |resource: &str| {
+        let mut policies = written.resize_policy.iter().flatten();
+        let policy = policies.find(|policy| policy.resource_name == resource);
+        policy.is_some_and(|policy| policy.restart_policy == "RestartContainer")
+    };
+    ResizePolicy { cpu_restarts: restarts("cpu"), memory_restarts: restarts("memory") }
 }
 
 /// `envFrom`.

@@ -51,6 +51,7 @@ fn published(phase: Phase, state: ContainerState) -> Published {
         started: false,
         restart_count: 0,
         user: None,
+        actuated: None,
     };
     let status = PodStatus {
         uid: pod.uid.clone(),

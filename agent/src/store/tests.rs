@@ -4,10 +4,10 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodName, SandboxId},
     observation::Exit,
     record::{
-        Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Hooked, PostStart, Probed, RestartBackoff,
-        RunImage, TerminalRecord, TerminationRecord, Transition,
+        Actuated, Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Hooked, PostStart, Probed,
+        Resizing, RestartBackoff, RunImage, TerminalRecord, TerminationRecord, Transition,
     },
-    spec::{Resize, Source},
+    spec::{CpuMemory, Resize, Source, Unallocated},
     status::{ConditionKind, NetworkStatus, RunUser},
     time::Mono,
     users::HostIds,
@@ -43,6 +43,10 @@ fn container() -> ContainerRecord {
             user: Some(RunUser { uid: 1000, gid: 2000, supplemental_groups: vec![2000, 3000] }),
         }),
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
+        actuated: Some(Actuated {
+            has: CpuMemory { cpu_request: 1, cpu_limit: 2, memory_request: 3, memory_limit: 4 },
+            perhaps: Some(CpuMemory { cpu_request: 5, ..CpuMemory::default() }),
+        }),
         probed: Probed { started: true, ready: false, afterwards: Afterwards::Never },
         hooked: Hooked {
             pre_stop: true,
@@ -66,6 +70,7 @@ fn record() -> PodRecord {
         (ConditionKind::ContainersReady, false),
         (ConditionKind::PodScheduled, true),
         (ConditionKind::PodResizePending, true),
+        (ConditionKind::PodResizeInProgress, true),
         (ConditionKind::AllContainersRestarting, true),
     ]
     .map(|(kind, holds)| (kind, Transition { holds, since }));
@@ -74,7 +79,12 @@ fn record() -> PodRecord {
         name: PodName { namespace: "default".to_owned(), name: "web-node".to_owned() },
         source: Source::File,
         manifest: Arc::from("{\"kind\":\"Pod\"}"),
-        resize: Some(Resize { allocated: "{\"kind\":\"Pod\",\"a\":1}".into(), generation: Some(3) }),
+        resize: Some(Resize {
+            allocated: "{\"kind\":\"Pod\",\"a\":1}".into(),
+            generation: Some(3),
+            unallocated: Some(Unallocated { is_infeasible: true, message: "never".to_owned() }),
+        }),
+        resizing: Some(Resizing { generation: Some(2), error: Some("no luck".to_owned()) }),
         started_at: Timestamp::from_second(5).unwrap(),
         goal: Goal::Removed,
         sandbox: 2,
@@ -288,18 +298,24 @@ fn a_write_without_room_keeps_the_old_record_and_says_where_to_make_some() {
 #[test]
 fn half_a_record_gives_a_pod_no_other_resources() {
     let asks = |milli: u32| -> Arc<str> { format!("{{\"cpu\":{milli}}}").into() };
-    let version = |(milli, generation): (u32, Option<i64>)| {
-        let resize = generation.map(|it| Resize { allocated: asks(500), generation: Some(it) });
-        PodRecord { manifest: asks(milli), resize, ..record() }
+    let version = |(milli, generation, is_resizing): (u32, Option<i64>, bool)| {
+        let resize =
+            generation.map(|it| Resize { allocated: asks(500), generation: Some(it), unallocated: None });
+        let resizing = is_resizing.then_some(Resizing { generation: Some(3), error: None });
+        PodRecord { manifest: asks(milli), resize, resizing, ..record() }
     };
-    let (admitted, resized) = ((500, None), (800, Some(2)));
+    let (admitted, resized, allocated) = ((500, None, false), (800, Some(2), false), (900, None, true));
     for (before, after, not_written, there) in [
         (Some(admitted), resized, STATE, Some(admitted)),
-        (Some(admitted), resized, MANIFEST, Some((500, Some(2)))),
-        (Some(resized), (900, Some(3)), STATE, Some(resized)),
-        (Some(resized), (900, Some(3)), MANIFEST, Some((800, Some(3)))),
-        (Some(resized), admitted, STATE, Some((500, Some(2)))),
+        (Some(admitted), resized, MANIFEST, Some((500, Some(2), false))),
+        (Some(resized), (900, Some(3), false), STATE, Some((900, Some(2), false))),
+        (Some(resized), (900, Some(3), false), MANIFEST, Some(resized)),
+        (Some(resized), admitted, STATE, Some((500, Some(2), false))),
         (Some(resized), admitted, MANIFEST, Some(resized)),
+        (Some(admitted), allocated, STATE, Some(admitted)),
+        (Some(admitted), allocated, MANIFEST, Some((500, None, true))),
+        (Some(resized), allocated, STATE, Some((900, Some(2), false))),
+        (Some(resized), allocated, MANIFEST, Some(resized)),
         (None, resized, STATE, None),
         (None, resized, MANIFEST, None),
     ] {

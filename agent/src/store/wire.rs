@@ -10,10 +10,10 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 use berth_core::{
     id::{ContainerName, PodName, PodUid, SandboxId},
     record::{
-        ContainerRecord, EndedBy, Goal, PodRecord, RestartBackoff, TerminalRecord, TerminationRecord,
-        Transition,
+        ContainerRecord, EndedBy, Goal, PodRecord, Resizing, RestartBackoff, TerminalRecord,
+        TerminationRecord, Transition,
     },
-    spec::{Resize, Source},
+    spec::{CpuMemory, Resize, Source, Unallocated},
     status::{ConditionKind, NetworkStatus},
     time::Mono,
     users::HostIds,
@@ -25,13 +25,14 @@ use serde::{Deserialize, Serialize};
 pub(super) const VERSION: u32 = 2;
 
 /// Every condition that a record can hold. One that is missing here would be forgotten, which a test shows.
-const CONDITIONS: [ConditionKind; 7] = [
+const CONDITIONS: [ConditionKind; 8] = [
     ConditionKind::PodReadyToStartContainers,
     ConditionKind::Initialized,
     ConditionKind::Ready,
     ConditionKind::ContainersReady,
     ConditionKind::PodScheduled,
     ConditionKind::PodResizePending,
+    ConditionKind::PodResizeInProgress,
     ConditionKind::AllContainersRestarting,
 ];
 
@@ -71,6 +72,9 @@ struct Wire {
     /// Earlier agents of version 2 pass over it, and take the resources of the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resize: Option<WireResize>,
+    /// Earlier agents of version 2 pass over it: what runs keeps what it has then, until it starts again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resizing: Option<WireResizing>,
     started_at: Timestamp,
     /// Since version 2.
     goal: Option<WireGoal>,
@@ -102,6 +106,37 @@ struct Wire {
 struct WireResize {
     allocated: String,
     generation: Option<i64>,
+    /// Absent in records of agents that allocated nothing, and until it was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unallocated: Option<WireUnallocated>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireUnallocated {
+    is_infeasible: bool,
+    message: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireResizing {
+    generation: Option<i64>,
+    error: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireActuated {
+    has: WireCpuMemory,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    perhaps: Option<WireCpuMemory>,
+}
+
+/// Thousandths of a core and bytes; 0 is none.
+#[derive(Serialize, Deserialize)]
+struct WireCpuMemory {
+    cpu_request: u64,
+    cpu_limit: u64,
+    memory_request: u64,
+    memory_limit: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -135,6 +170,8 @@ struct WireContainer {
     started_in: Option<u32>,
     image: Option<WireImage>,
     stopping: Option<WireTermination>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    actuated: Option<WireActuated>,
     /// Absent in records of agents that did not probe: what ran had started and was ready.
     #[serde(default)]
     probed: Option<WireProbed>,
@@ -262,7 +299,15 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
         resize: record.resize.as_ref().map(|resize| WireResize {
             allocated: resize.allocated.to_string(),
             generation: resize.generation,
+            unallocated: resize.unallocated.as_ref().map(|why| WireUnallocated {
+                is_infeasible: why.is_infeasible,
+                message: why.message.clone(),
+            }),
         }),
+        resizing: record
+            .resizing
+            .as_ref()
+            .map(|resizing| WireResizing { generation: resizing.generation, error: resizing.error.clone() }),
         started_at: record.started_at,
         goal: Some(match record.goal {
             Goal::Wanted => WireGoal::Wanted,
@@ -353,9 +398,14 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
             WireSource::Api => Source::Api,
         },
         manifest: Arc::from(manifest),
-        resize: wire
-            .resize
-            .map(|resize| Resize { allocated: resize.allocated.into(), generation: resize.generation }),
+        resize: wire.resize.map(|resize| Resize {
+            allocated: resize.allocated.into(),
+            generation: resize.generation,
+            unallocated: resize
+                .unallocated
+                .map(|why| Unallocated { is_infeasible: why.is_infeasible, message: why.message }),
+        }),
+        resizing: wire.resizing.map(|it| Resizing { generation: it.generation, error: it.error }),
         started_at: wire.started_at,
         goal,
         sandbox: wire.sandbox,
@@ -380,6 +430,20 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
             },
         }),
     })
+}
+
+impl From<CpuMemory> for WireCpuMemory {
+    fn from(amounts: CpuMemory) -> Self {
+        let CpuMemory { cpu_request, cpu_limit, memory_request, memory_limit } = amounts;
+        Self { cpu_request, cpu_limit, memory_request, memory_limit }
+    }
+}
+
+impl From<WireCpuMemory> for CpuMemory {
+    fn from(wire: WireCpuMemory) -> Self {
+        let WireCpuMemory { cpu_request, cpu_limit, memory_request, memory_limit } = wire;
+        Self { cpu_request, cpu_limit, memory_request, memory_limit }
+    }
 }
 
 impl From<TerminationRecord> for WireTermination {

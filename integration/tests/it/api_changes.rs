@@ -4,23 +4,27 @@
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{AuditEvent, Cluster};
+use berth_integration::node::{Node, cgroups::name_of_container};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::api_pods::{PODS, bound, gone, is_ready, is_well_behaved, path, restarts, start};
-use crate::kit::{eventually, shell};
+use crate::api_pods::{PODS, bound, condition, gone, is_ready, is_well_behaved, path, restarts, start};
+use crate::kit::{eventually, pod_group, shell};
 use crate::suite::{Test, same, test};
+
+/// Where agents die amid a resize.
+pub(crate) const DEATHS: [&str; 2] = ["resize-container.before", "resize-container.after"];
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
-        test("api_changes::a_resize_is_told_as_it_is", resize),
+        test("api_changes::a_resize_is_done_while_containers_run", resize),
         test("api_changes::containers_say_themselves_whether_they_run_again", own_rules),
         test("api_changes::a_node_asks_no_more_often_than_it_is_told_to", rates),
     ]
 }
 
 fn pending(pod: &Value) -> Option<&Value> {
-    pod["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "PodResizePending")
+    condition(pod, "PodResizePending")
 }
 
 /// Events of a reason.
@@ -38,62 +42,134 @@ fn deleted(cluster: &Cluster, pods: &[&str]) -> Result<()> {
     })
 }
 
-/// The container goes on with what it has, which is what its status says, before and after a death of the agent.
-fn resize() -> Result<()> {
-    let (cluster, mut node) = start(Settings::default())?;
-    let resources = json!({ "requests": { "cpu": "50m" }, "limits": { "cpu": "200m" } });
-    let security = json!({ "seLinuxOptions": { "level": "s0" } });
-    let main = json!({ "resources": resources, "securityContext": security });
-    let main = shell("main", "exec sleep infinity", main);
-    cluster
-        .create(PODS, &bound("web", json!({ "terminationGracePeriodSeconds": 1, "containers": [main] }))?)?;
-    let before = cluster.wait_for(&path("web"), "ready", is_ready)?;
+/// Shares or weight, µs in a period, and bytes.
+type Limits = (u64, Option<u64>, Option<u64>);
 
-    let asks = json!({ "requests": { "cpu": "60m" }, "limits": { "cpu": "300m" } });
-    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": asks }] } });
+/// What a container's cgroup has, without the number of tasks, which is not its pod's to say.
+fn bounds(node: &Node, pod: &Value, container: &str) -> Result<Limits> {
+    let uid = pod["metadata"]["uid"].as_str().context("no UID")?;
+    let statuses = pod["status"]["containerStatuses"].as_array().context("no statuses")?;
+    let status = statuses.iter().find(|status| status["name"] == container).context("no such container")?;
+    let id =
+        status["containerID"].as_str().and_then(|id| id.strip_prefix("containerd://")).context("no id")?;
+    let own = pod_group(&node.world, "burstable", uid).below(&name_of_container(id)).bounds()?;
+    Ok((own.cpu, own.quota_us, own.memory_bytes))
+}
+
+fn pod_bounds(node: &Node, pod: &Value) -> Result<(Option<u64>, Option<u64>)> {
+    let uid = pod["metadata"]["uid"].as_str().context("no UID")?;
+    let own = pod_group(&node.world, "burstable", uid).bounds()?;
+    Ok((own.quota_us, own.memory_bytes))
+}
+
+/// Asks for other resources.
+fn ask(cluster: &Cluster, containers: &Value) -> Result<()> {
+    let patch = json!({ "spec": { "containers": containers } });
     let patch_type = "application/strategic-merge-patch+json";
     cluster.request("PATCH", &format!("{}/resize", path("web")), patch_type, &patch)?;
-    let waits = |pod: &Value| pending(pod).is_some_and(|waits| waits["reason"] == "Infeasible");
+    Ok(())
+}
+
+fn resources(requests: (&str, &str), limits: (&str, &str)) -> Value {
+    let amounts = |(cpu, memory): (&str, &str)| json!({ "cpu": cpu, "memory": memory });
+    json!({ "requests": amounts(requests), "limits": amounts(limits) })
+}
+
+/// All that was asked for by a generation is in force, and the status says so.
+fn is_resized(generation: i64) -> impl Fn(&Value) -> bool {
+    move |pod| {
+        pod["status"]["observedGeneration"] == generation
+            && pending(pod).is_none()
+            && condition(pod, "PodResizeInProgress").is_none()
+            && is_ready(pod)
+    }
+}
+
+/// One container is given other resources while it runs, the other restarts for them, and neither has any before they are allocated; agents
+/// that die amid it are followed by one that goes on with it.
+fn resize() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    let before = resources(("50m", "32Mi"), ("200m", "64Mi"));
+    let security = json!({ "seLinuxOptions": { "level": "s0" } });
+    let main = json!({ "resources": before, "securityContext": security });
+    let main = shell("main", "exec sleep infinity", main);
+    let other = json!({ "resources": before, "resizePolicy": policy });
+    let other = shell("other", "exec sleep infinity", other);
+    let spec = json!({ "terminationGracePeriodSeconds": 1, "containers": [main, other] });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    let was = cluster.wait_for(&path("web"), "ready", is_ready)?;
+    let first = bounds(&node, &was, "main")?;
+    same("quota and memory", (first.1, first.2), (Some(20_000), Some(64 << 20)))?;
+    same("of the pod", pod_bounds(&node, &was)?, (Some(40_000), Some(128 << 20)))?;
+
+    let more = resources(("100m", "32Mi"), ("400m", "96Mi"));
+    ask(&cluster, &json!([{ "name": "main", "resources": more }]))?;
+    let pod = cluster.wait_for(&path("web"), "resized", is_resized(2))?;
+    let second = bounds(&node, &pod, "main")?;
+    same("quota and memory", (second.1, second.2), (Some(40_000), Some(96 << 20)))?;
+    ensure!(second.0 > first.0, "shares {} were {}", second.0, first.0);
+    same("of the pod", pod_bounds(&node, &pod)?, (Some(60_000), Some(160 << 20)))?;
+    same("shown", &pod["status"]["containerStatuses"][0]["resources"], &more)?;
+    same("allocated", &pod["status"]["containerStatuses"][0]["allocatedResources"], &more["requests"])?;
+    same("restarts", (restarts(&pod, "main"), restarts(&pod, "other")), (0, 0))?;
+
+    ask(&cluster, &json!([{ "name": "main", "resources": before }]))?;
+    let pod = cluster.wait_for(&path("web"), "resized", is_resized(3))?;
+    same("as before", bounds(&node, &pod, "main")?, first)?;
+    same("of the pod", pod_bounds(&node, &pod)?, (Some(40_000), Some(128 << 20)))?;
+
+    too_little(&cluster, &node, &before, first)?;
+
+    // More than the other pod leaves of the node's two cores; what is more than those the API server refuses itself.
+    let large = json!({ "resources": { "requests": { "cpu": "1500m" } } });
+    let large = shell("main", "exec sleep infinity", large);
+    let spec = json!({ "terminationGracePeriodSeconds": 1, "containers": [large] });
+    cluster.create(PODS, &bound("beside", spec)?)?;
+    cluster.wait_for(&path("beside"), "ready", is_ready)?;
+    let much = resources(("1000m", "32Mi"), ("1000m", "64Mi"));
+    ask(&cluster, &json!([{ "name": "main", "resources": much }]))?;
+    let waits = |pod: &Value| pending(pod).is_some_and(|waits| waits["reason"] == "Deferred");
     let told = cluster.wait_for(&path("web"), "told that it waits", waits)?;
-    let is_as_it_is = |pod: &Value| {
-        let (was, is) = (&before["status"]["containerStatuses"][0], &pod["status"]["containerStatuses"][0]);
-        for field in ["resources", "allocatedResources", "containerID"] {
-            same(field, &is[field], &was[field])?;
-        }
-        same("restarts", restarts(pod, "main"), 0)
-    };
-    is_as_it_is(&told)?;
-    same("of which generation", &pending(&told).context("gone")?["observedGeneration"], &json!(2))?;
-    same("the limit", &told["status"]["containerStatuses"][0]["resources"]["limits"]["cpu"], &json!("200m"))?;
-
-    // An agent that dies before it has sent an event has not told it.
-    for reason in ["ResizeInfeasible", "UnsupportedField"] {
-        eventually(&format!("the event {reason}"), &1, || Ok(events(&cluster, reason)?.len()))?;
-    }
+    same("of which generation", &pending(&told).context("gone")?["observedGeneration"], &json!(6))?;
+    same("as before", bounds(&node, &told, "main")?, first)?;
+    eventually("the event", &1, || Ok(events(&cluster, "ResizeDeferred")?.len()))?;
     node.agent.kill()?;
-    node.agent.start()?;
-    let main = shell("main", "exec sleep infinity", json!({}));
-    cluster.create(PODS, &bound("later", json!({ "containers": [main] }))?)?;
-    cluster.wait_for(&path("later"), "ready", is_ready)?;
-    let later = cluster.get_json(&path("web"))?;
-    is_as_it_is(&later)?;
-    same("the condition", pending(&later), pending(&told))?;
-    let field = "spec.containers[0].securityContext.seLinuxOptions";
-    for (reason, part) in [("ResizeInfeasible", "\"cpu\":\"300m\""), ("UnsupportedField", field)] {
-        let told = events(&cluster, reason)?;
-        let [event] = told.as_slice() else { anyhow::bail!("{} events {reason}", told.len()) };
-        same("how often", event["count"].as_i64(), Some(1))?;
-        ensure!(event["message"].as_str().is_some_and(|message| message.contains(part)), "{event}");
+    ask(&cluster, &json!([{ "name": "main", "resources": more }, { "name": "other", "resources": more }]))?;
+    for point in DEATHS {
+        node.agent.start_doomed(point)?;
+        eventually(&format!("the agent to die at {point}"), &true, || node.agent.ended())?;
     }
-
-    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": resources }] } });
-    cluster.request("PATCH", &format!("{}/resize", path("web")), patch_type, &patch)?;
-    let again = cluster.wait_for(&path("web"), "no more", |pod| pending(pod).is_none())?;
-    is_as_it_is(&again)?;
-    deleted(&cluster, &["web", "later"])?;
+    node.agent.start()?;
+    let pod = cluster.wait_for(&path("web"), "resized", is_resized(7))?;
+    same("main", bounds(&node, &pod, "main")?, second)?;
+    same("other", bounds(&node, &pod, "other")?, second)?;
+    same("of the pod", pod_bounds(&node, &pod)?, (Some(80_000), Some(192 << 20)))?;
+    same("restarts", (restarts(&pod, "main"), restarts(&pod, "other")), (0, 1))?;
+    eventually("what completed is told", &4, || Ok(events(&cluster, "ResizeCompleted")?.len()))?;
+    // Agents that died may have told it, each for itself.
+    let field = "spec.containers[0].securityContext.seLinuxOptions";
+    let names = |event: &Value| event["message"].as_str().is_some_and(|message| message.contains(field));
+    ensure!(events(&cluster, "UnsupportedField")?.iter().any(names), "nobody told of {field}");
+    deleted(&cluster, &["web", "beside"])?;
     is_well_behaved(&cluster)?;
     node.end()?;
     cluster.end()
+}
+
+/// Nothing that runs can do with so little: nothing changes, and it is told why.
+fn too_little(cluster: &Cluster, node: &Node, before: &Value, first: Limits) -> Result<()> {
+    let little = resources(("50m", "4Ki"), ("200m", "4Ki"));
+    ask(cluster, &json!([{ "name": "main", "resources": little }]))?;
+    let fails = |pod: &Value| condition(pod, "PodResizeInProgress").is_some_and(|it| it["reason"] == "Error");
+    let pod = cluster.wait_for(&path("web"), "told that it fails", fails)?;
+    let why = condition(&pod, "PodResizeInProgress").context("gone")?["message"].as_str().unwrap_or_default();
+    ensure!(why.contains("cannot decrease memory limits: "), "{why}");
+    same("as before", bounds(node, &pod, "main")?, first)?;
+    same("shown", &pod["status"]["containerStatuses"][0]["resources"], before)?;
+    ask(cluster, &json!([{ "name": "main", "resources": before }]))?;
+    cluster.wait_for(&path("web"), "resized", is_resized(5))?;
+    Ok(())
 }
 
 /// A rule has it run again in a pod that never restarts anything, once.

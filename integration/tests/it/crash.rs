@@ -27,7 +27,7 @@ use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
 use crate::plugins::with_plugin;
 use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
 use crate::unpack::import_packed;
-use crate::{behind, collection, interrupted, silent};
+use crate::{api_changes, behind, collection, interrupted, silent};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -52,6 +52,7 @@ pub(crate) fn tests() -> Vec<Test> {
         &behind::DEATHS,
         &silent::DEATHS,
         &collection::DEATHS,
+        &api_changes::DEATHS,
     ]
     .concat();
     let of_kept_ends = |label: &String| label.contains("-end.");
@@ -95,7 +96,13 @@ fn every_label() -> Result<()> {
         Body::Plain(_) => None,
         Body::Of(_, points) => Some(points.split(' ')),
     });
-    let elsewhere = [&interrupted::DEATHS[..], &behind::DEATHS, &silent::DEATHS, &collection::DEATHS];
+    let elsewhere = [
+        &interrupted::DEATHS[..],
+        &behind::DEATHS,
+        &silent::DEATHS,
+        &collection::DEATHS,
+        &api_changes::DEATHS,
+    ];
     let points = lists.flatten().chain(elsewhere.concat());
     let tried: BTreeSet<&str> = points.filter_map(|point| point.split('#').next()).collect();
     let labels = berth::failpoint::labels(berth::effects::KINDS);

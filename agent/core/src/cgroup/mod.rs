@@ -8,6 +8,7 @@ mod slice;
 mod translate;
 mod values;
 
+pub(crate) use memory::swap_max;
 pub(crate) use pod::period_us;
 pub use pod::{QosShare, QosTotals, pod_values, qos_values};
 pub use slice::{Property, PropertyValue, SLICE_BASICS, Slice, kept_by, slice, slice_name};

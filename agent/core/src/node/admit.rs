@@ -12,10 +12,14 @@ use crate::{
         PodMachine,
         actual::{Life, Stage},
         port::status::Remains,
+        resize,
     },
     spec::{Pod, Source},
     time::Now,
 };
+
+/// Reason of a pod that others do not make room for.
+pub(super) const NO_VICTIMS: &str = "UnexpectedAdmissionError";
 
 /// What becomes of a pod that is wanted.
 #[derive(Debug)]
@@ -43,8 +47,7 @@ impl Node {
         let mut here = self.occupied.take().unwrap_or_else(|| {
             // One of which nothing runs any more is told as ended: a scheduler counts it no more and gives the node the next one, while its
             // network and volumes are still being taken down (`filterOutInactivePods` of `pkg/kubelet/kubelet_pods.go`).
-            let takes = |life: &Life| life.remains() == Remains::Something && !life.has_stopped();
-            let here = self.specs(|pod| takes(pod.life()));
+            let here = self.specs(|pod| takes_room(pod.life()));
             Occupied::by(here.iter().map(|pod| &**pod))
         });
         let refusals = self.refusals(pod, &here);
@@ -63,22 +66,24 @@ impl Node {
         if let Some(unfit) = refusals.iter().find(|one| matches!(one, Refusal::Unfit { .. })) {
             return rejected(unfit);
         }
-        let staying = self.specs(|pod| pod.life().stage() == Stage::Run);
+        match self.make_room(pod, now) {
+            Ok(()) => Verdict::Waits,
+            Err(message) => Verdict::Rejected { reason: NO_VICTIMS.to_owned(), message },
+        }
+    }
+
+    /// Has others give way to a critical pod, unless those that go already are enough; why it would not help.
+    pub(super) fn make_room(&mut self, pod: &Pod, now: Now) -> Result<(), String> {
+        let stays = |other: &PodMachine| other.life().stage() == Stage::Run && *other.uid() != pod.uid;
+        let staying = self.specs(stays);
         let refusals = self.refusals(pod, &Occupied::by(staying.iter().map(|pod| &**pod)));
         let insufficient: Vec<Insufficient> = refusals.into_iter().filter_map(insufficient).collect();
         if insufficient.is_empty() {
-            return Verdict::Waits;
+            return Ok(());
         }
         let others: Vec<&Pod> = staying.iter().map(|pod| &**pod).collect();
-        let victims = match admission::victims(pod, &others, &insufficient) {
-            Ok(victims) => victims,
-            Err(missing) => {
-                return Verdict::Rejected {
-                    reason: "UnexpectedAdmissionError".to_owned(),
-                    message: no_victims(&missing),
-                };
-            }
-        };
+        let victims =
+            admission::victims(pod, &others, &insufficient).map_err(|missing| no_victims(&missing))?;
         let victims: Vec<PodUid> = victims.into_iter().map(|pod| pod.uid.clone()).collect();
         for uid in victims {
             if let Some(victim) = self.pods.get_mut(&uid) {
@@ -86,7 +91,7 @@ impl Node {
             }
             self.advance(&uid, now);
         }
-        Verdict::Waits
+        Ok(())
     }
 
     /// Whether the runtime knew a pod when it was read, with what an earlier run of the agent left.
@@ -97,11 +102,12 @@ impl Node {
         }
     }
 
-    fn specs(&self, which: impl Fn(&PodMachine) -> bool) -> Vec<Arc<Pod>> {
-        self.pods.values().filter(|pod| which(pod)).map(|pod| Arc::clone(pod.spec())).collect()
+    /// Pods as they take room of the node.
+    pub(super) fn specs(&self, which: impl Fn(&PodMachine) -> bool) -> Vec<Arc<Pod>> {
+        self.pods.values().filter(|pod| which(pod)).map(|pod| resize::taken(pod.life())).collect()
     }
 
-    fn refusals(&self, pod: &Pod, here: &Occupied) -> Vec<Refusal> {
+    pub(super) fn refusals(&self, pod: &Pod, here: &Occupied) -> Vec<Refusal> {
         let room = Room {
             node: &self.info,
             allocatable: &self.config.allocatable,
@@ -111,6 +117,11 @@ impl Node {
         };
         admission::check(pod, here, room)
     }
+}
+
+/// Whether it is counted against others.
+pub(super) fn takes_room(life: &Life) -> bool {
+    life.remains() == Remains::Something && !life.has_stopped()
 }
 
 fn rejected(refusal: &Refusal) -> Verdict {

@@ -99,6 +99,7 @@ impl Node {
         if has_other_ips {
             self.config.ips.clone_from(&info.ips);
         }
+        self.resizes.room_has_changed();
         self.info = info;
         if has_other_ips {
             self.advance_all(now);

@@ -15,6 +15,7 @@ use super::{
     orphans::Orphans,
     probes::Probes,
     qos::Qos,
+    resizes::Resizes,
     sources::{Sources, SourcesHaveSpoken},
 };
 use crate::{
@@ -54,6 +55,8 @@ pub struct Node {
     pub(super) not_given: BTreeSet<PodUid>,
     /// Whether pods may be wanted that are not here, or the other way round.
     pub(super) is_uncompared: bool,
+    /// Resizes that wait for their turn or for room.
+    pub(super) resizes: Resizes,
     pub(super) pods: BTreeMap<PodUid, PodMachine>,
     pub(super) index: Index,
     pub(super) looks: Looks,
@@ -100,6 +103,7 @@ impl Node {
             has_waiting: false,
             not_given: BTreeSet::new(),
             is_uncompared: false,
+            resizes: Resizes::default(),
             pods: BTreeMap::new(),
             index: Index::default(),
             probes: Probes::default(),
@@ -125,6 +129,7 @@ impl Node {
                 if !self.info.ips.is_empty() {
                     facts.ips.clone_from(&self.info.ips);
                 }
+                self.resizes.room_has_changed();
                 if self.config.take(facts) {
                     self.advance_all(now);
                 }
@@ -138,6 +143,7 @@ impl Node {
             Event::Done { op, outcome } => self.settle(op, outcome, now),
         }
         self.reconcile(now);
+        self.judge_resizes(now);
         self.poll_shared(now);
     }
 
@@ -176,6 +182,7 @@ impl Node {
             self.look(&uid, now);
         }
         self.reconcile(now);
+        self.judge_resizes(now);
         self.poll_shared(now);
     }
 
@@ -339,10 +346,12 @@ impl Node {
             self.looks.remove(uid);
             self.probes.set(uid, None);
             self.not_given.remove(uid);
+            self.resizes.gone(uid);
             self.effects.push_back(withdraw(&mut self.ops, uid.clone()));
             self.is_uncompared = true;
         } else {
             self.is_uncompared |= self.has_waiting && pod.life().remains() != Remains::Something;
+            self.resizes.follow(pod);
             self.index.set(&self.config, pod);
             self.looks.add(uid, now.mono);
             self.probes.set(uid, pod.probe_at());

@@ -12,6 +12,7 @@ mod machine;
 mod orphans;
 mod probes;
 mod qos;
+mod resizes;
 mod sources;
 mod unrecorded;
 mod wanted;

@@ -129,7 +129,10 @@ impl Node {
                 && **pod.spec() != *spec
             {
                 pod.update(spec, now.mono);
-                self.advance(&uid, now);
+                // Its resize is told once it is judged.
+                if !(self.sources.have_spoken() && self.resizes.judges(pod)) {
+                    self.advance(&uid, now);
+                }
             }
             return;
         }

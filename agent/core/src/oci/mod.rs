@@ -33,6 +33,7 @@ pub use plan::{
     ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, SubPathBind,
     container_plan,
 };
+pub use resources::resized;
 pub use user::Accounts;
 pub use values::ObjectValues;
 

@@ -12,20 +12,62 @@ use super::ContainerInputs;
 use crate::{
     cgroup::{self, cpu, memory},
     config::{CgroupVersion, NodeConfig, SwapBehavior},
-    spec::Quantities,
+    spec::{Container, Pod, Quantities, Resizable},
 };
 
 pub(super) fn resources(inputs: &ContainerInputs<'_>) -> LinuxResources {
     let ContainerInputs { node, pod, container, .. } = *inputs;
-    let limits = &container.resources.limits;
-    // A bound of the pod is a bound of each of its containers.
-    let limit = |amount: fn(&Quantities) -> Option<u64>| {
-        let positive = |level: &Quantities| amount(level).filter(|amount| *amount > 0);
-        positive(limits).or_else(|| pod.resources.as_ref().and_then(|own| positive(&own.limits)))
-    };
-    let cpu_limit = limit(|all| all.cpu_milli);
-    let request = container.resources.requests.cpu_milli.or(cpu_limit).unwrap_or(0);
+    let mut resources = LinuxResources::default();
+    let (time, bytes) = (time(node, pod, container), bytes(node, pod, container));
+    resources.set_cpu(Some(time)).set_memory(Some(bytes)).set_devices(Some(devices(container)));
+    let unified = unified(node, pod, container);
+    if !unified.is_empty() {
+        resources.set_unified(Some(unified.into_iter().collect()));
+    }
+    resources
+}
 
+/// What changes of the cgroup of a container that runs when one resource of it does. A limit that there is no more is taken away.
+#[must_use]
+pub fn resized(node: &NodeConfig, pod: &Pod, container: &Container, resource: Resizable) -> LinuxResources {
+    const NONE: i64 = -1;
+    let mut resources = LinuxResources::default();
+    match resource {
+        Resizable::Cpu => {
+            let mut time = time(node, pod, container);
+            if time.period().is_some() {
+                time.set_quota(time.quota().or(Some(NONE)));
+            }
+            resources.set_cpu(Some(time));
+        }
+        Resizable::Memory => {
+            let mut bytes = bytes(node, pod, container);
+            bytes.set_limit(bytes.limit().or(Some(NONE)));
+            resources.set_memory(Some(bytes));
+            let mut unified = unified(node, pod, container);
+            // Of the whole container, not of its memory; and no swap is given to one that runs.
+            unified.retain(|file, _| file != "memory.oom.group" && file != "memory.swap.max");
+            if node.cgroups.version == CgroupVersion::V2 && node.cgroups.memory_qos.is_some() {
+                unified.entry("memory.high".to_owned()).or_insert_with(|| "max".to_owned());
+            }
+            if !unified.is_empty() {
+                resources.set_unified(Some(unified.into_iter().collect()));
+            }
+        }
+    }
+    resources
+}
+
+/// A bound of the pod is a bound of each of its containers.
+fn limit(pod: &Pod, container: &Container, amount: fn(&Quantities) -> Option<u64>) -> Option<u64> {
+    let positive = |level: &Quantities| amount(level).filter(|amount| *amount > 0);
+    let of_pod = || pod.resources.as_ref().and_then(|own| positive(&own.limits));
+    positive(&container.resources.limits).or_else(of_pod)
+}
+
+fn time(node: &NodeConfig, pod: &Pod, container: &Container) -> LinuxCpu {
+    let cpu_limit = limit(pod, container, |all| all.cpu_milli);
+    let request = container.resources.requests.cpu_milli.or(cpu_limit).unwrap_or(0);
     let mut time = LinuxCpu::default();
     time.set_shares(Some(cpu::shares(request)));
     if node.cgroups.cfs_quota {
@@ -33,25 +75,21 @@ pub(super) fn resources(inputs: &ContainerInputs<'_>) -> LinuxResources {
         let quota = cpu_limit.and_then(|milli| cpu::quota_us(milli, period));
         time.set_period(Some(period)).set_quota(quota.map(signed));
     }
-    let memory_limit = limit(|all| all.memory_bytes);
+    time
+}
+
+fn bytes(node: &NodeConfig, pod: &Pod, container: &Container) -> LinuxMemory {
+    let memory_limit = limit(pod, container, |all| all.memory_bytes);
     let mut bytes = LinuxMemory::default();
     bytes.set_limit(memory_limit.map(signed)).set_swap(memory_and_swap(node, memory_limit).map(signed));
-
-    let mut resources = LinuxResources::default();
-    resources.set_cpu(Some(time)).set_memory(Some(bytes)).set_devices(Some(devices(inputs)));
-    let unified = unified(inputs);
-    if !unified.is_empty() {
-        resources.set_unified(Some(unified.into_iter().collect()));
-    }
-    resources
+    bytes
 }
 
 /// Files of version 2 for which the spec has no other word.
-fn unified(inputs: &ContainerInputs<'_>) -> BTreeMap<String, String> {
-    match inputs.node.cgroups.version {
+fn unified(node: &NodeConfig, pod: &Pod, container: &Container) -> BTreeMap<String, String> {
+    match node.cgroups.version {
         CgroupVersion::V1 => BTreeMap::new(),
         CgroupVersion::V2 => {
-            let ContainerInputs { node, pod, container, .. } = *inputs;
             let resources = &container.resources;
             let request = resources.requests.memory_bytes.unwrap_or(0);
             let protected = memory::protection(pod.qos, request, &node.cgroups);
@@ -78,9 +116,9 @@ fn memory_and_swap(node: &NodeConfig, memory_limit: Option<u64>) -> Option<u64> 
 }
 
 /// A default that denies; runtimes add the harmless devices themselves. A privileged container may use all.
-fn devices(inputs: &ContainerInputs<'_>) -> Vec<LinuxDeviceCgroup> {
+fn devices(container: &Container) -> Vec<LinuxDeviceCgroup> {
     let mut rule = LinuxDeviceCgroup::default();
-    rule.set_allow(inputs.container.security.privileged).set_access(Some("rwm".to_owned())).set_typ(None);
+    rule.set_allow(container.security.privileged).set_access(Some("rwm".to_owned())).set_typ(None);
     vec![rule]
 }
 

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::resource::{Resource, Retry};
 use crate::{
+    cgroup::CgroupValues,
     failure::FailureKind,
     id::{ContainerId, ContainerName, ImageRef, SandboxId, VolumeName},
     observation::Exit,
@@ -156,6 +157,10 @@ pub struct Actual {
     pub dirs: Resource<()>,
     /// Its cgroup.
     pub cgroup: Resource<()>,
+    /// What its cgroup was asked to have last.
+    pub cgroup_values: Option<Box<CgroupValues>>,
+    /// The cgroup of a container that is to have other resources than it was started with: under way, or failed.
+    pub resize: Resource<()>,
     /// Network namespace of the current sandbox.
     pub netns: Resource<PathBuf>,
     /// CNI attachment of the current sandbox; its addresses are in the record.
@@ -187,6 +192,8 @@ impl Actual {
         Self {
             dirs: Resource::Absent,
             cgroup: Resource::Absent,
+            cgroup_values: None,
+            resize: Resource::Absent,
             netns: Resource::Absent,
             network: Resource::Absent,
             sandbox: Resource::Absent,
@@ -218,6 +225,7 @@ impl Actual {
     pub fn end_waits(&mut self, kind: FailureKind, now: Mono) {
         self.dirs.end_wait(kind, now);
         self.cgroup.end_wait(kind, now);
+        self.resize.end_wait(kind, now);
         self.netns.end_wait(kind, now);
         self.network.end_wait(kind, now);
         self.sandbox.end_wait(kind, now);

@@ -62,6 +62,7 @@ impl PodMachine {
                     record.anew = false;
                     record.started_in = None;
                     record.stopping = None;
+                    record.actuated = None;
                     record.probed = Probed::default();
                     record.hooked = Hooked::default();
                     record.last_exit = Some(exit);
@@ -126,6 +127,9 @@ impl PodMachine {
         let text = match together {
             Some(all) if record.restarting == Some(all) => "killing".to_owned(),
             Some(_) => format!("Stopping container {name}"),
+            None if self.is_to_restart_for_a_resize(name) => {
+                format!("Container {name} resize requires restart")
+            }
             None if self.is_sidecar(name) => format!("Init container {name} definition changed"),
             None => format!("Container {name} definition changed, will be restarted"),
         };

@@ -14,7 +14,7 @@ use super::{
         status::Publishing,
     },
     pulls::{Asker, Pulls},
-    resize,
+    resize::{self, Asked},
     restart::change_back_off,
     status,
     text::{about_pod, network_not_ready},
@@ -47,6 +47,8 @@ pub struct PodMachine {
     pub(super) publishing: Publishing,
     /// Hooks that are run and wanted no more.
     pub(super) given_up: Vec<OpId>,
+    /// The version whose resources are asked for, while it has others.
+    pub(super) wanted: Option<Asked>,
     unwired: Option<String>,
     wake_at: Option<Mono>,
     pub(super) forgotten: bool,
@@ -80,6 +82,7 @@ impl PodMachine {
             probing: Probing::default(),
             publishing: Publishing::nothing(),
             given_up: Vec::new(),
+            wanted: None,
             unwired: None,
             wake_at: None,
             forgotten: false,
@@ -139,6 +142,7 @@ impl PodMachine {
             let text = "volumes, namespaces, class of service and which containers there are cannot be changed under one \
                         UID: the pod goes on as it was";
             self.notes.push(about_pod(Severity::Warning, "UpdateIgnored", text));
+            self.wanted = None;
             let (deletion, generation, ended) = (spec.deletion, spec.generation, spec.ended.clone());
             let known = &self.life.spec;
             if (known.deletion, known.generation, &known.ended) != (deletion, generation, &ended) {
@@ -146,11 +150,17 @@ impl PodMachine {
             }
             return;
         }
+        let wanted = Arc::clone(&spec);
         let spec = resize::with_allocated(&self.life.spec, spec);
+        self.ask_for(wanted, spec.resize.as_ref());
+        self.replace(spec, now);
+    }
+
+    /// Goes on as another version of it.
+    pub(super) fn replace(&mut self, spec: Arc<Pod>, now: Mono) {
         if spec == self.life.spec {
             return;
         }
-        self.notes.extend(resize::note(&self.life.spec, &spec));
         self.change_back_offs(&spec, now);
         self.life.record.manifest = Arc::clone(&spec.manifest);
         self.life.record.resize.clone_from(&spec.resize);

@@ -9,8 +9,8 @@ use super::{
 use crate::{
     event::Outcome,
     failure::Failure,
-    id::{Attempt, ContainerName, OpId, SandboxId, VolumeName},
-    spec::{HookMoment, ProbeKind},
+    id::{Attempt, ContainerId, ContainerName, OpId, SandboxId, VolumeName},
+    spec::{CpuMemory, HookMoment, ProbeKind, Resizable},
     status::Severity,
     time::Now,
 };
@@ -40,6 +40,8 @@ pub enum Slot {
     Rootfs(ContainerName),
     /// Start of a container.
     Start(ContainerName),
+    /// The cgroup of a run of a container, which is to have this of a resource.
+    Resize(ContainerName, ContainerId, Resizable, CpuMemory),
     /// Signal to a container.
     Signal(ContainerName),
     /// Termination message of a container.
@@ -74,6 +76,9 @@ impl PodMachine {
             Slot::Volume(name) => self.volume_made(&name, ended, result),
             Slot::Rootfs(name) => self.rootfs_made(&name, ended, result, now),
             Slot::Start(name) => self.started(op, &name, tries, result, now),
+            Slot::Resize(name, id, resource, given) => {
+                self.container_resized(ended, (&name, &id), (resource, given), result);
+            }
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             // The node takes its answer: one that changes nothing costs no plan.
             Slot::Probe(name, kind) => {

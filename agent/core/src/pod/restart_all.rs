@@ -82,6 +82,7 @@ impl PodMachine {
             record.anew = true;
             record.started_in = None;
             record.stopping = None;
+            record.actuated = None;
             record.probed = Probed::default();
             record.hooked = Hooked::default();
             self.set_run(&name, Run::Idle);

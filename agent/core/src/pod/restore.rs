@@ -107,6 +107,7 @@ impl PodMachine {
         let life = Life { spec, record, actual, taken_in: now };
         let mut pod = Self::with(life, recording);
         pod.adopt(observation, now);
+        pod.take_up_resize();
         pod
     }
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     id::{ContainerName, ImageRef, SandboxId, VolumeName},
     record::TerminalRecord,
-    spec::HookMoment,
+    spec::{HookMoment, Resizable},
     time::{Mono, Now},
 };
 
@@ -69,6 +69,10 @@ pub enum Step {
     ShowHook(ContainerName),
     /// A postStart hook that lets time pass is over.
     Begun(ContainerName),
+    /// Give the cgroup of a container what is allocated to it of a resource.
+    Resize(ContainerName, Resizable),
+    /// What is allocated is in force everywhere.
+    Resized,
     /// Send a container its stop signal.
     Term(ContainerName),
     /// Kill a container.
@@ -126,6 +130,8 @@ impl PodMachine {
             Step::RunHook(name, moment) => self.run_hook(&name, moment, shared, now.mono),
             Step::ShowHook(name) => self.show_hook(&name),
             Step::Begun(name) => self.begun(&name),
+            Step::Resize(name, resource) => self.resize_container(&name, resource, shared),
+            Step::Resized => self.resized(),
             Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
             Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
             Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared),

@@ -32,6 +32,8 @@ pub struct Container {
     pub ports: Vec<Port>,
     /// Requests and limits.
     pub resources: Resources,
+    /// What a change of them means while it runs.
+    pub resize_policy: ResizePolicy,
     /// Volume mounts, in order.
     pub mounts: Vec<Mount>,
     /// Standard streams.
@@ -46,6 +48,15 @@ pub struct Container {
     pub termination_message: TerminationMessage,
     /// Changes when the container must be replaced to follow its spec.
     pub hash: u64,
+}
+
+/// `resizePolicy`: whether a change of a resource restarts the container (`RestartContainer`) or not (`NotRequired`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResizePolicy {
+    /// One of CPU does.
+    pub cpu_restarts: bool,
+    /// One of memory does.
+    pub memory_restarts: bool,
 }
 
 /// What role a container plays in the life of its pod.

@@ -13,17 +13,17 @@ mod volume;
 
 pub use container::{
     Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, Mount,
-    MountPropagation, ObjectKeyRef, OwnRestarts, Port, Protocol, RecursiveReadOnly, RestartAction,
-    RestartRule, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
+    MountPropagation, ObjectKeyRef, OwnRestarts, Port, Protocol, RecursiveReadOnly, ResizePolicy,
+    RestartAction, RestartRule, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
 };
 pub use lifecycle::{Hook, HookMoment, Lifecycle};
 pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
     DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, ReadinessGate, Resize,
-    RestartPolicy, Source, Sysctl, UserMode,
+    RestartPolicy, Source, Sysctl, Unallocated, UserMode,
 };
 pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
-pub use resources::{QosClass, Quantities, ResourceField, ResourceSelector, Resources};
+pub use resources::{CpuMemory, QosClass, Quantities, Resizable, ResourceField, ResourceSelector, Resources};
 pub use scheduling::{NodeTerm, Operator, Requirement, Scheduling, Toleration, TolerationOperator};
 pub use security::{
     AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp,

@@ -106,13 +106,24 @@ pub struct Pod {
     pub resize: Option<Resize>,
 }
 
-/// A resize that is asked for and not done.
+/// A resize that is asked for and not allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resize {
     /// The manifest, as JSON, of the version whose resources the pod has.
     pub allocated: Arc<str>,
     /// The generation that asked for it.
     pub generation: Option<i64>,
+    /// Why it is not allocated; absent until that was judged.
+    pub unallocated: Option<Unallocated>,
+}
+
+/// Why a resize is not allocated: what the condition `PodResizePending` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unallocated {
+    /// Whether it is never tried again (`Infeasible`), or when there is more room (`Deferred`).
+    pub is_infeasible: bool,
+    /// For people.
+    pub message: String,
 }
 
 impl Pod {

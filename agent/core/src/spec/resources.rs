@@ -28,6 +28,88 @@ pub struct Quantities {
     pub extended: BTreeMap<String, u64>,
 }
 
+/// What of a container can be changed while it runs, each 0 where it is not named.
+///
+/// Source: `resourceRequirements` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuMemory {
+    /// `requests.cpu`, in thousandths of a core.
+    pub cpu_request: u64,
+    /// `limits.cpu`, in thousandths of a core.
+    pub cpu_limit: u64,
+    /// `requests.memory` in bytes.
+    pub memory_request: u64,
+    /// `limits.memory` in bytes.
+    pub memory_limit: u64,
+}
+
+/// A resource that can be changed while a container runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resizable {
+    /// Memory.
+    Memory,
+    /// CPU time.
+    Cpu,
+}
+
+impl CpuMemory {
+    /// Those of a container.
+    #[must_use]
+    pub fn of(resources: &Resources) -> Self {
+        let Resources { requests, limits } = resources;
+        Self {
+            cpu_request: requests.cpu_milli.unwrap_or(0),
+            cpu_limit: limits.cpu_milli.unwrap_or(0),
+            memory_request: requests.memory_bytes.unwrap_or(0),
+            memory_limit: limits.memory_bytes.unwrap_or(0),
+        }
+    }
+
+    /// The same resources with these amounts.
+    #[must_use]
+    pub fn in_place_of(self, resources: &Resources) -> Resources {
+        let named = |amount: u64| Some(amount).filter(|amount| *amount > 0);
+        let mut resources = resources.clone();
+        resources.requests.cpu_milli = named(self.cpu_request);
+        resources.limits.cpu_milli = named(self.cpu_limit);
+        resources.requests.memory_bytes = named(self.memory_request);
+        resources.limits.memory_bytes = named(self.memory_limit);
+        resources
+    }
+
+    /// The same with one resource of others.
+    #[must_use]
+    pub fn with(self, resource: Resizable, others: Self) -> Self {
+        match resource {
+            Resizable::Memory => {
+                Self { memory_request: others.memory_request, memory_limit: others.memory_limit, ..self }
+            }
+            Resizable::Cpu => Self { cpu_request: others.cpu_request, cpu_limit: others.cpu_limit, ..self },
+        }
+    }
+
+    /// Limit and request of one resource.
+    #[must_use]
+    pub fn amounts(self, resource: Resizable) -> (u64, u64) {
+        match resource {
+            Resizable::Memory => (self.memory_limit, self.memory_request),
+            Resizable::Cpu => (self.cpu_limit, self.cpu_request),
+        }
+    }
+
+    /// The larger of each: no limit is the largest.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        let limit = |one: u64, other: u64| if one == 0 || other == 0 { 0 } else { one.max(other) };
+        Self {
+            cpu_request: self.cpu_request.max(other.cpu_request),
+            cpu_limit: limit(self.cpu_limit, other.cpu_limit),
+            memory_request: self.memory_request.max(other.memory_request),
+            memory_limit: limit(self.memory_limit, other.memory_limit),
+        }
+    }
+}
+
 /// Quality-of-service class of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QosClass {

@@ -304,6 +304,7 @@ fn of_state(id: Option<&str>, state: ContainerState) -> ContainerStatus {
         started: false,
         restart_count: 0,
         user: None,
+        actuated: None,
     }
 }
 

@@ -10,7 +10,7 @@ use berth_core::{
     pod::port::{hook::HookAnswer, look::Finding, probe::ProbeAnswer},
     spec::{
         Container, Hook, HookMoment, HttpGet, ImagePullPolicy, NetworkMode, Pod, Probe, ProbeKind, ProbePort,
-        RestartPolicy, Source,
+        QosClass, RestartPolicy, Source,
     },
 };
 
@@ -406,12 +406,23 @@ fn parse_pod(name: &str, parts: &[&str]) -> Pod {
                 let (container, hash) = value.split_once(':').unwrap();
                 pods::edit(&mut pod, container).hash = hash.parse().unwrap();
             }
+            "limits" => add_limits(&mut pod, value),
+            "resize-restarts" => pods::edit(&mut pod, value).resize_policy.memory_restarts = true,
             "never-pull" => each(&mut pod, &|one| one.pull_policy = ImagePullPolicy::Never),
             "always-pull" => each(&mut pod, &|one| one.pull_policy = ImagePullPolicy::Always),
             other => panic!("unknown part {other:?}"),
         }
     }
     pod
+}
+
+/// `web:milli:MiB`, and little is requested.
+fn add_limits(pod: &mut Pod, value: &str) {
+    let parts: Vec<&str> = value.split(':').collect();
+    let [container, milli, mib] = parts.as_slice() else { panic!("unknown limits {value:?}") };
+    let limits = (milli.parse().unwrap(), mib.parse::<u64>().unwrap() << 20);
+    pods::edit(pod, container).resources = pods::resources((10, 1 << 20), limits);
+    pod.qos = QosClass::Burstable;
 }
 
 fn is_flag(part: &str) -> bool {

@@ -10,6 +10,7 @@ mod api;
 mod happened;
 mod hooks;
 mod probes;
+mod resizes;
 mod rest;
 mod run;
 mod shown;
@@ -232,14 +233,16 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule about a node.
-pub(crate) const RULES: [&str; 35] = [
+pub(crate) const RULES: [&str; 38] = [
     "SIGKILL comes after the stop signal and the grace period",
+    "a container is given what was allocated to it",
     "a container is made from its image",
     "a container starts when those before it have begun",
     "a crashing container waits before it runs again",
     "a hook is run when it is its time, once at a time",
     "a pod is forgotten when none of its processes is left",
     "a pod that has ended ended so",
+    "a pod's cgroup is enough for what runs in it",
     "a probe asks what runs, one question at a time",
     "a probe's verdict is on disk before it is shown",
     "a process is removed only when kills have no effect",
@@ -248,6 +251,7 @@ pub(crate) const RULES: [&str; 35] = [
     "a verdict is on disk before it is shown",
     "all containers begin anew when none of them runs",
     "an ephemeral container runs once",
+    "at rest a container has what is allocated to it",
     "at rest a pod has ended when it is over",
     "at rest a pod is ready when all of it runs",
     "at rest the phase is right",
@@ -344,7 +348,11 @@ impl Oracle {
             }
             for container in spec.all_containers() {
                 let runs = account.runs.entry(container.name.clone()).or_default();
-                let open = runs.iter_mut().filter(|run| run.container.hash != container.hash && !run.is_told);
+                let is_other = |run: &Run| {
+                    run.container.hash != container.hash
+                        || resizes::restarts_for(container, &run.container.resources)
+                };
+                let open = runs.iter_mut().filter(|run| is_other(run) && !run.is_told);
                 open.for_each(|run| {
                     run.changed.get_or_insert(now.mono);
                 });

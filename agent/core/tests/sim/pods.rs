@@ -11,12 +11,14 @@ use berth_core::{
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
         Lifecycle, Medium, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler,
-        ProbePort, Probes, QosClass, Quantities, Resources, RestartAction, RestartPolicy, RestartRule,
-        Scheduling, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy, UserMode, Volume,
-        VolumeSource,
+        ProbePort, Probes, QosClass, Quantities, ResizePolicy, Resources, RestartAction, RestartPolicy,
+        RestartRule, Scheduling, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy,
+        UserMode, Volume, VolumeSource,
     },
     users::PodIds,
 };
+
+use serde_json::{Value, json};
 
 pub(crate) fn node() -> NodeConfig {
     let amounts = Quantities {
@@ -135,6 +137,7 @@ pub(crate) fn container(name: &str) -> Container {
         working_dir: None,
         ports: Vec::new(),
         resources: Resources::default(),
+        resize_policy: ResizePolicy::default(),
         mounts: Vec::new(),
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),
@@ -146,6 +149,32 @@ pub(crate) fn container(name: &str) -> Container {
         },
         hash: 1,
     }
+}
+
+/// A manifest of its own for each version of a pod, with what it asks for.
+pub(crate) fn manifest(pod: &Pod, version: u64) -> Arc<str> {
+    let amounts = |of: &Quantities| json!({ "cpu": of.cpu_milli, "memory": of.memory_bytes });
+    let one = |one: &Arc<Container>| {
+        let Resources { requests, limits } = &one.resources;
+        json!({
+            "name": one.name.as_str(),
+            "resources": { "requests": amounts(requests), "limits": amounts(limits) },
+        })
+    };
+    let containers: Vec<Value> = pod.containers.iter().map(one).collect();
+    json!({ "name": pod.name.name, "version": version, "spec": { "containers": containers } })
+        .to_string()
+        .into()
+}
+
+/// What a container requests and may use: thousandths of a core, and bytes.
+pub(crate) fn resources(requests: (u64, u64), limits: (u64, u64)) -> Resources {
+    let amounts = |(cpu, memory)| Quantities {
+        cpu_milli: Some(cpu),
+        memory_bytes: Some(memory),
+        ..Quantities::default()
+    };
+    Resources { requests: amounts(requests), limits: amounts(limits) }
 }
 
 /// A TCP probe that asks every ten seconds.

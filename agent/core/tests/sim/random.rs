@@ -12,6 +12,7 @@ mod health;
 mod hooks;
 mod images;
 mod mishaps;
+mod resizes;
 mod rest;
 mod together;
 mod wishes;
@@ -22,7 +23,7 @@ use self::chaos::Chaos;
 use crate::oracle;
 
 /// Seeds that are played when nobody says which.
-const SEEDS: u64 = 250;
+const SEEDS: u64 = 450;
 /// The same of lives in a cluster.
 const SEEDS_IN_A_CLUSTER: u64 = 60;
 /// Seeds beyond those that found something once.
@@ -91,8 +92,13 @@ fn random_lives() {
         "ephemeral containers that ended",
         "images removed",
         "ends that call for all to begin anew",
+        "resizes asked for",
+        "resizes allocated",
+        "resizes done",
     ];
     let seldom = [
+        "resizes deferred",
+        "resizes in progress when the agent was killed",
         "ephemeral containers that wait for their target at rest",
         "containers that became unready",
         "starts that ended late",

@@ -1,18 +1,29 @@
 //! Other resources than a pod has are asked for while it runs.
 
+use std::time::Duration;
+
 use berth_core::{
     effect::{Act, Effect},
+    failure::FailureKind,
     id::PodUid,
-    spec::{Pod, QosClass, Source},
-    status::ConditionKind,
+    spec::{Pod, QosClass, ResizePolicy},
+    status::{Condition, ConditionKind},
 };
 
-use crate::{pods, run::Run};
+use crate::{
+    pods,
+    run::Run,
+    world::{Given, failure},
+};
 
-/// A version of a pod whose container may use so much of a core, in thousandths.
-fn version(generation: i64, milli: u64) -> Pod {
-    let mut pod = pods::pod("web", &["main"]);
-    pods::edit(&mut pod, "main").resources.limits.cpu_milli = Some(milli);
+const MIB: u64 = 1 << 20;
+
+/// A version of a pod whose containers may use so much: thousandths of a core, and MiB.
+fn version(generation: i64, limits: [(u64, u64); 2]) -> Pod {
+    let mut pod = pods::pod("web", &["main", "other"]);
+    for (name, (milli, mib)) in ["main", "other"].into_iter().zip(limits) {
+        pods::edit(&mut pod, name).resources = pods::resources((10, MIB), (milli, mib * MIB));
+    }
     Pod { generation: Some(generation), qos: QosClass::Burstable, ..pod }
 }
 
@@ -20,64 +31,184 @@ fn uid() -> PodUid {
     PodUid::new("uid-web")
 }
 
-/// Since when the pod says that a resize waits.
-fn pending(run: &Run) -> Option<jiff::Timestamp> {
-    let conditions = &run.world.statuses[&uid()].conditions;
-    let one = conditions.iter().find(|one| one.kind == ConditionKind::PodResizePending)?;
-    assert!(one.holds && one.reason == "Infeasible", "{one:?}");
-    Some(one.since)
+fn condition(run: &Run, kind: ConditionKind) -> Option<Condition> {
+    run.world.statuses[&uid()].conditions.iter().find(|one| one.kind == kind).cloned()
 }
 
-/// Limits of the containers that were started, in order.
-fn limits(run: &Run) -> Vec<Option<u64>> {
-    let start = |effect: &Effect| match effect {
-        Effect::Pod { act: Act::StartContainer(request), .. } => {
-            Some(request.pod.containers[0].resources.limits.cpu_milli)
-        }
-        Effect::Pod { .. } | Effect::Node { .. } => None,
+fn given(run: &Run, name: &str) -> (u64, u64) {
+    let id = run.world.running(&uid(), name).expect("it runs");
+    let Given { quota, memory } = run.world.containers[&id].given;
+    (quota.unwrap_or(0) / 100, memory.unwrap_or(0) / MIB)
+}
+
+fn level(run: &Run) -> (u64, u64) {
+    let Given { quota, memory } = run.world.levels[&uid()];
+    (quota.unwrap_or(0) / 100, memory.unwrap_or(0) / MIB)
+}
+
+/// What was done to cgroups, in order.
+fn done(run: &Run) -> Vec<String> {
+    let names = std::collections::BTreeMap::new();
+    let is_of_cgroups = |effect: &&Effect| {
+        matches!(effect, Effect::Pod { act: Act::EnsureCgroup(_) | Act::ResizeContainer(_), .. })
     };
-    run.told.iter().filter_map(start).collect()
+    let text = |effect: &Effect| crate::tell::effect(effect, &names).replace("uid-web ", "");
+    run.told.iter().filter(is_of_cgroups).map(text).collect()
 }
 
-fn notes(run: &Run) -> usize {
-    run.notes("ResizeInfeasible").count()
+fn is_resize(effect: &Effect) -> bool {
+    matches!(effect, Effect::Pod { act: Act::ResizeContainer(_), .. })
 }
 
-/// It says so once, restarts nothing for it, and starts what ends with what it has; the next agent goes on so.
-#[test]
-fn a_pod_goes_on_with_what_it_was_admitted_with() {
+/// A node on which the pod runs.
+fn running() -> Run {
     let mut run = Run::new();
     run.settle();
-    run.want(version(1, 500));
+    run.want(version(1, [(100, 100), (200, 200)]));
     run.settle();
-    assert_eq!((pending(&run), notes(&run)), (None, 0));
-    run.want(version(2, 800));
-    run.settle();
-    let since = pending(&run).expect("it says that it waits");
-    assert_eq!((notes(&run), limits(&run)), (1, vec![Some(500)]));
+    run.told.clear();
+    run
+}
 
+#[test]
+fn the_pod_grows_first_and_shrinks_last_memory_comes_before_cpu_and_less_before_more() {
+    let mut run = running();
+    run.want(version(2, [(300, 300), (100, 100)]));
+    run.settle();
+    let expected = [
+        "ensure-cgroup memory=419430400 quota=40000",
+        "resize-container other memory=104857600",
+        "resize-container main memory=314572800",
+        "resize-container other quota=10000",
+        "resize-container main quota=30000",
+    ];
+    assert_eq!(done(&run), expected);
+    assert_eq!(
+        (given(&run, "main"), given(&run, "other"), level(&run)),
+        ((300, 300), (100, 100), (400, 400))
+    );
+    run.told.clear();
+    run.want(version(3, [(100, 100), (100, 100)]));
+    run.settle();
+    let expected = [
+        "resize-container main memory=104857600",
+        "ensure-cgroup memory=209715200 quota=40000",
+        "resize-container main quota=10000",
+        "ensure-cgroup memory=209715200 quota=20000",
+    ];
+    assert_eq!(done(&run), expected);
+    assert_eq!(run.world.starts.values().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(run.world.records[&uid()].resizing, None);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn it_is_in_progress_with_its_error_until_all_of_it_is_done() {
+    let mut run = running();
+    run.want(version(2, [(100, 50), (200, 200)]));
+    let at = run.until_asked(is_resize);
+    let in_progress = |run: &Run| condition(run, ConditionKind::PodResizeInProgress);
+    let told = in_progress(&run).expect("it says so");
+    assert_eq!((told.reason.as_str(), told.generation), ("", Some(2)));
+    let resize = run.open.remove(at).unwrap();
+    run.finished
+        .push_back((resize.op(), Err(failure(FailureKind::Transient, "cannot decrease memory limits"))));
+    run.deliver(0);
+    run.settle();
+    let told = in_progress(&run).expect("it says so");
+    assert_eq!((told.reason.as_str(), told.message.as_str()), ("Error", "cannot decrease memory limits"));
+    assert_eq!((given(&run, "main"), level(&run)), ((100, 100), (300, 300)), "nothing was changed");
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!((in_progress(&run), given(&run, "main"), level(&run)), (None, (100, 50), (300, 250)));
+    for (reason, count) in [("ResizeStarted", 1), ("ResizeError", 1), ("ResizeCompleted", 1)] {
+        assert_eq!(run.notes(reason).count(), count, "{reason}");
+    }
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn one_that_does_not_fit_waits_and_goes_on_with_what_it_has() {
+    let mut run = running();
+    let mut asks = version(2, [(100, 100), (200, 200)]);
+    pods::edit(&mut asks, "main").resources = pods::resources((5000, MIB), (6000, 100 * MIB));
+    run.want(asks);
+    run.settle();
+    let since = |run: &Run| {
+        let pending = condition(run, ConditionKind::PodResizePending).expect("it says that it waits");
+        assert_eq!((pending.reason.as_str(), pending.generation), ("Deferred", Some(2)));
+        pending.since
+    };
+    let before = since(&run);
     for restarts in [false, true] {
         if restarts {
             run.restart(None);
         }
-        let running = run.world.running(&uid(), "main").unwrap();
+        let id = run.world.running(&uid(), "main").unwrap();
         let now = run.now;
-        run.world.exit(&running, 1, now);
+        run.world.exit(&id, 1, now);
         run.report();
-        run.advance(std::time::Duration::from_secs(60), Run::settle);
-        assert_eq!(pending(&run), Some(since), "restarted: {restarts}");
-        assert_eq!((notes(&run), limits(&run).last()), (1, Some(&Some(500))), "restarted: {restarts}");
+        run.advance(Duration::from_secs(60), Run::settle);
+        assert_eq!((since(&run), given(&run, "main")), (before, (100, 100)), "restarted: {restarts}");
+        assert_eq!(run.notes("ResizeDeferred").count(), 1, "restarted: {restarts}");
     }
-    assert_eq!(limits(&run).len(), 3, "nothing else was started");
-    assert_eq!(run.world.records[&uid()].source, Source::File);
-
-    run.want(version(3, 500));
+    run.want(version(3, [(100, 100), (200, 200)]));
     run.settle();
-    assert_eq!(pending(&run), None, "nobody asks any more");
+    assert_eq!(condition(&run, ConditionKind::PodResizePending), None, "nobody asks any more");
     assert_eq!(run.world.records[&uid()].resize, None);
-    run.want(version(4, 900));
-    run.settle();
-    assert_eq!(notes(&run), 2);
-    assert!(pending(&run).expect("it waits again") > since, "since it was asked again");
+    assert_eq!(run.notes("ResizeStarted").count(), 0);
     assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_container_restarts_where_its_policy_says_so() {
+    let asking = |generation, main| {
+        let mut pod = version(generation, [main, (200, 200)]);
+        pods::edit(&mut pod, "main").resize_policy =
+            ResizePolicy { memory_restarts: true, cpu_restarts: false };
+        pod
+    };
+    let mut run = Run::new();
+    run.settle();
+    run.want(asking(1, (100, 100)));
+    run.settle();
+    let first = run.world.running(&uid(), "main").unwrap();
+    run.want(asking(2, (150, 100)));
+    run.settle();
+    assert_eq!(run.world.running(&uid(), "main"), Some(first.clone()), "not for CPU");
+    run.told.clear();
+    run.want(asking(3, (150, 300)));
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_ne!(run.world.running(&uid(), "main"), Some(first));
+    assert_eq!((given(&run, "main"), level(&run)), ((150, 300), (350, 500)));
+    assert!(!run.told.iter().any(is_resize));
+    let killing: Vec<_> = run.notes("Killing").map(|(_, note)| note.event.message.clone()).collect();
+    assert_eq!(killing, ["Container main resize requires restart"]);
+    assert_eq!(run.notes("ResizeCompleted").count(), 1);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Each agent takes up what the one before was at, wherever that was killed.
+#[test]
+fn a_kill_at_any_point_of_a_resize_ends_in_the_same_state() {
+    let mut points = 0;
+    loop {
+        let mut run = running();
+        run.want(version(2, [(300, 300), (100, 100)]));
+        let is_over = !(0..points).all(|_| run.settle_one());
+        run.restart(None);
+        run.settle();
+        run.advance(Duration::from_secs(60), Run::settle);
+        let all = (given(&run, "main"), given(&run, "other"), level(&run));
+        assert_eq!(all, ((300, 300), (100, 100), (400, 400)), "killed at {points}");
+        assert_eq!(run.world.records[&uid()].resizing, None, "killed at {points}");
+        assert_eq!(condition(&run, ConditionKind::PodResizeInProgress), None, "killed at {points}");
+        assert_eq!(run.world.starts.values().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
+        if is_over {
+            break;
+        }
+        points += 1;
+    }
+    assert!(points > 8, "only {points} points");
 }

@@ -414,7 +414,7 @@ impl Run {
     /// A pod is added to a source, or replaced.
     pub(crate) fn want(&mut self, mut pod: Pod) {
         self.versions += 1;
-        pod.manifest = format!("{{\"name\":\"{}\",\"version\":{}}}", pod.name.name, self.versions).into();
+        pod.manifest = pods::manifest(&pod, self.versions.into());
         let pod = Arc::new(pod);
         self.world.learn(&pod);
         let pods = self.desired.entry(pod.source).or_default();

@@ -87,6 +87,20 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
             let names = files.iter().filter_map(|file| file.path.rsplit('/').next());
             names.fold(String::new(), |text, name| text + " " + name)
         }
+        Act::ResizeContainer(request) => {
+            let resources = &request.resources;
+            let memory = resources.memory().as_ref().and_then(|memory| memory.limit());
+            let quota = resources.cpu().as_ref().and_then(|cpu| cpu.quota());
+            let named = [("memory", memory), ("quota", quota)];
+            let named = named.into_iter().filter_map(|(name, amount)| Some(format!(" {name}={}", amount?)));
+            format!(" {}{}", request.name, named.collect::<String>())
+        }
+        Act::EnsureCgroup(request) => {
+            let values = &request.values;
+            let named = [("memory", values.memory_bytes_max), ("quota", values.cpu_quota_us)];
+            let named = named.into_iter().filter_map(|(name, amount)| Some(format!(" {name}={}", amount?)));
+            named.collect()
+        }
         Act::ReadTerminationMessage(request) => format!(" {}", world::short(&request.id)),
         Act::RemoveContainer(request) => format!(" {}", world::short(&request.id)),
         // Its name says all.

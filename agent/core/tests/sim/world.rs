@@ -3,6 +3,7 @@
 
 mod behind;
 mod checks;
+mod given;
 mod half;
 mod images;
 mod making;
@@ -42,7 +43,7 @@ use berth_core::{
     users::HostIds,
 };
 
-pub(crate) use self::processes::Manner;
+pub(crate) use self::{given::Given, processes::Manner};
 use crate::oracle::Oracle;
 
 /// What is on the node.
@@ -53,6 +54,8 @@ pub(crate) struct World {
     pub(crate) ends: BTreeMap<PodUid, PodRecord>,
     pub(crate) dirs: BTreeSet<PodUid>,
     pub(crate) cgroups: BTreeMap<PodUid, QosClass>,
+    /// What the cgroups of pods bound.
+    pub(crate) levels: BTreeMap<PodUid, Given>,
     pub(crate) volumes: BTreeSet<(PodUid, VolumeName)>,
     pub(crate) contents: Contents,
     pub(crate) netns: BTreeMap<SandboxId, PodUid>,
@@ -162,6 +165,8 @@ pub(crate) struct Container {
     pub(crate) hash: u64,
     pub(crate) sandbox: SandboxId,
     pub(crate) task: ObservedTask,
+    /// What its cgroup has, or is to have.
+    pub(crate) given: Given,
 }
 
 impl Container {
@@ -173,6 +178,7 @@ impl Container {
             hash: request.container.hash,
             sandbox: request.sandbox.clone(),
             task,
+            given: Given::of(&request.container),
         }
     }
 
@@ -261,6 +267,7 @@ impl World {
             }
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
             Act::LookAtTask(request) => Some(self.look_at_task(request)),
+            Act::ResizeContainer(request) => Some(Ok(self.resize(pod, request))),
             Act::Signal(request) => {
                 self.judge(|oracle| oracle.signal_sent(pod, &request.id, &request.signal));
                 self.signal(request, now);
@@ -305,6 +312,7 @@ fn needs_runtime(act: &Act) -> bool {
         Act::EnsureSandbox(_)
             | Act::EnsureRootfs(_)
             | Act::StartContainer(_)
+            | Act::ResizeContainer(_)
             | Act::RemoveContainer(_)
             | Act::RemoveSandbox(_)
     )

@@ -4,6 +4,7 @@
 mod cluster;
 mod hooks;
 mod probes;
+mod resizes;
 mod shown;
 mod together;
 
@@ -45,6 +46,8 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("SIGKILL comes after the stop signal and the grace period", killed_unasked),
         ("SIGKILL comes after the stop signal and the grace period", killed_as_soon_as_asked),
         ("SIGKILL comes after the stop signal and the grace period", probes::killed_before_the_probes_grace),
+        ("a container is given what was allocated to it", resizes::given_something_else),
+        ("a container is given what was allocated to it", resizes::given_what_is_asked_for),
         ("a container is made from its image", made_from_another_image),
         ("a container starts when those before it have begun", hooks::begun_before_the_hook_is_over),
         ("a crashing container waits before it runs again", begun_again_at_once),
@@ -57,6 +60,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("a pod is forgotten when none of its processes is left", forgotten_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_while_it_runs),
         ("a pod that has ended ended so", shown::succeeded_in_place_of_failed),
+        ("a pod's cgroup is enough for what runs in it", resizes::shrunk_before_its_containers),
         ("a probe asks what runs, one question at a time", probes::asked_twice),
         ("a probe asks what runs, one question at a time", probes::asked_before_it_has_started),
         ("a probe asks what runs, one question at a time", probes::asked_in_a_pod_that_ends),
@@ -71,6 +75,8 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("a verdict is on disk before it is shown", shown::verdict_without_a_record),
         ("all containers begin anew when none of them runs", together::begun_anew_while_another_runs),
         ("an ephemeral container runs once", ephemeral_container_begun_again),
+        ("at rest a container has what is allocated to it", resizes::left_at_rest),
+        ("at rest a container has what is allocated to it", resizes::told_at_rest),
         ("at rest a pod has ended when it is over", shown::ended_at_rest),
         ("at rest a pod is ready when all of it runs", shown::unready_at_rest),
         ("at rest the phase is right", shown::pending_at_rest),

@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use berth_core::{
     cgroup::CgroupValues,
     cluster::node,
-    id::{ContainerId, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
+    id::{ContainerId, ContainerName, ImageRef, OpId, PodName, PodUid, SandboxId, VolumeName},
     image::{
         ImageConfig, ImageInfo, WantedImage,
         collection::{Reason, Removal, StoredImage},
@@ -15,6 +15,7 @@ use berth_core::{
         network::{NetnsRequest, NetworkRequest},
         probe::{ExecProbe, ProbeCall, ProbeRequest},
         removal::RemoveContainerRequest,
+        resize::ResizeRequest,
         rootfs::RootfsRequest,
         sandbox::SandboxRequest,
         signal::{SignalRequest, StopSignal},
@@ -27,6 +28,7 @@ use berth_core::{
     status::{Note, PodEvent, Severity},
 };
 use jiff::Timestamp;
+use oci_spec::runtime::LinuxResources;
 
 use super::*;
 use crate::manifest::{Origin, read};
@@ -174,6 +176,16 @@ fn ending() -> Vec<(Act, Row)> {
         (
             Act::LookAtTask(Box::new(TaskRequest { pod: pod(), sandbox: sandbox(), id: container() })),
             ("look-at-task", Some(Signals), 10, None),
+        ),
+        (
+            Act::ResizeContainer(Box::new(ResizeRequest {
+                name: ContainerName::new("web"),
+                id: container(),
+                resources: LinuxResources::default(),
+                qos: QosClass::Burstable,
+                bounds: Vec::new(),
+            })),
+            ("resize-container", Some(Lane::Start), 240, None),
         ),
         (
             Act::Signal(SignalRequest { sandbox: sandbox(), id: container(), signal: StopSignal::Kill }),

@@ -16,6 +16,7 @@ mod members;
 mod port;
 pub(super) mod prepare;
 mod records;
+pub(super) mod resize;
 pub(super) mod sandbox;
 pub(super) mod signal;
 mod task;

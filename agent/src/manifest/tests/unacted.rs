@@ -66,8 +66,8 @@ fn every_field_of_pods_is_acted_on_or_named() {
         hostNetwork hostPID hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead priority priorityClassName \
         readinessGates resources restartPolicy runtimeClassName securityContext serviceAccountName setHostnameAsFQDN \
         shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations volumes";
-    let container = "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resources restartPolicy \
-        restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
+    let container = "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources \
+        restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
         volumeMounts workingDir";
     let security = "allowPrivilegeEscalation appArmorProfile capabilities privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot \
         runAsUser seccompProfile";
@@ -180,11 +180,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
             "spec.volumes[].*",
             "/spec/volumes",
             json!([{ "name": "v", "nfs": { "server": "s", "path": "/" } }]),
-        ),
-        (
-            "containers[].resizePolicy",
-            "/spec/containers/0/resizePolicy",
-            json!([{ "resourceName": "cpu", "restartPolicy": "NotRequired" }]),
         ),
         (
             "containers[].volumeDevices",

@@ -5,14 +5,18 @@ use std::time::Duration;
 use berth_core::{
     id::{Attempt, ContainerId, ContainerName, PodUid},
     observation::Exit,
-    record::{Afterwards, ContainerRecord, ExitRecord, Hooked, PostStart, Probed, RestartBackoff, RunImage},
+    record::{
+        Actuated, Afterwards, ContainerRecord, ExitRecord, Hooked, PostStart, Probed, RestartBackoff,
+        RunImage,
+    },
+    spec::CpuMemory,
     status::RunUser,
     time::Mono,
 };
 
 use super::{
-    WireAfterwards, WireBackoff, WireContainer, WireExit, WireHooked, WireImage, WirePostStart, WireProbed,
-    WireTermination, WireUser,
+    WireActuated, WireAfterwards, WireBackoff, WireContainer, WireCpuMemory, WireExit, WireHooked, WireImage,
+    WirePostStart, WireProbed, WireTermination, WireUser,
 };
 
 impl From<&ContainerRecord> for WireContainer {
@@ -34,6 +38,10 @@ impl From<&ContainerRecord> for WireContainer {
                 }),
             }),
             stopping: record.stopping.map(WireTermination::from),
+            actuated: record.actuated.map(|actuated| WireActuated {
+                has: actuated.has.into(),
+                perhaps: actuated.perhaps.map(WireCpuMemory::from),
+            }),
             probed: Some(WireProbed {
                 started: record.probed.started,
                 ready: record.probed.ready,
@@ -119,6 +127,10 @@ impl WireContainer {
                 }),
             }),
             stopping: self.stopping.map(|stopping| stopping.record(&mono)),
+            actuated: self.actuated.map(|actuated| Actuated {
+                has: actuated.has.into(),
+                perhaps: actuated.perhaps.map(CpuMemory::from),
+            }),
             exit: self.exit.map(|exit| exit.record(id_of, &mono)),
             last_exit: self.last_exit.map(|exit| exit.record(id_of, &mono)),
             backoff: RestartBackoff {

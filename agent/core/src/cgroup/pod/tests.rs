@@ -155,3 +155,26 @@ fn a_pod_that_was_added_and_taken_away_leaves_nothing() {
     }
     assert_eq!(sum, totals(&node, &pods[..1]));
 }
+
+#[test]
+fn what_is_enough_for_two_bounds_only_what_both_do() {
+    let values = |amount: Option<u64>| CgroupValues {
+        cpu_shares: amount,
+        cpu_quota_us: amount,
+        memory_bytes_max: amount,
+        hugepages_bytes_max: BTreeMap::from([(2 << 20, amount.unwrap_or(0))]),
+        ..CgroupValues::default()
+    };
+    for (one, other, bound) in [
+        (Some(1), Some(2), Some(2)),
+        (Some(2), Some(1), Some(2)),
+        (Some(1), None, None),
+        (None, Some(1), None),
+        (None, None, None),
+    ] {
+        let both = values(one).enough_for(values(other));
+        assert_eq!((both.cpu_quota_us, both.memory_bytes_max), (bound, bound), "{one:?} {other:?}");
+        assert_eq!(both.cpu_shares, one.max(other), "{one:?} {other:?}");
+        assert_eq!(both.hugepages_bytes_max[&(2 << 20)], one.max(other).unwrap_or(0));
+    }
+}

@@ -42,6 +42,7 @@ fn of(name: &str, kind: ContainerKind, state: ContainerState) -> ContainerStatus
         started: false,
         restart_count: 0,
         user: None,
+        actuated: None,
     }
 }
 

@@ -6,7 +6,8 @@ use super::Bench;
 use crate::{
     config::{CgroupVersion, MemoryQos, MemoryReservation, SwapBehavior},
     fixtures,
-    spec::{QosClass, Source},
+    oci::resized,
+    spec::{Container, QosClass, Resizable, Resources, Source},
 };
 
 const GIB: u64 = 1 << 30;
@@ -88,5 +89,33 @@ fn swap_is_bounded_by_the_file_of_the_version() {
         assert_eq!(files(&bench), expected, "{version:?} {swap:?} {limit}");
         let memory = resources(&bench).memory().unwrap();
         assert_eq!(memory.swap(), together, "{version:?} {swap:?} {limit}");
+    }
+}
+
+/// Of one that runs, one resource changes at a time, and what is no more is taken away; swap and kills stay as they are.
+#[test]
+fn a_resize_changes_one_resource() {
+    use CgroupVersion::{V1, V2};
+    let bounded = fixtures::resources((100, 1 << 20), (200, 2 << 20));
+    for (version, resources, resource, cpu, memory, files) in [
+        (V2, bounded.clone(), Resizable::Cpu, Some((Some(102), Some(20_000))), None, Vec::<String>::new()),
+        (V2, bounded.clone(), Resizable::Memory, None, Some((2 << 20, None)), vec![]),
+        (V1, bounded, Resizable::Memory, None, Some((2 << 20, Some(2 << 20))), vec![]),
+        (V2, Resources::default(), Resizable::Cpu, Some((Some(2), Some(-1))), None, vec![]),
+        (V2, Resources::default(), Resizable::Memory, None, Some((-1, None)), vec![]),
+    ] {
+        let mut node = fixtures::node();
+        node.cgroups.version = version;
+        node.cgroups.swap = SwapBehavior::NoSwap;
+        let container = Container { resources, ..fixtures::container("web") };
+        let pod = fixtures::pod(vec![container.clone()]);
+        let given = resized(&node, &pod, &container, resource);
+        let has = given.cpu().as_ref().map(|cpu| (cpu.shares(), cpu.quota()));
+        assert_eq!(has, cpu, "{version:?} {resource:?}");
+        let has = given.memory().as_ref().and_then(|memory| Some((memory.limit()?, memory.swap())));
+        assert_eq!(has, memory, "{version:?} {resource:?}");
+        let has: Vec<String> = given.unified().clone().unwrap_or_default().into_keys().collect();
+        assert_eq!(has, files, "{version:?} {resource:?}");
+        assert_eq!(given.devices(), &None);
     }
 }

@@ -9,6 +9,7 @@
 
 mod over;
 mod prepare;
+mod resize;
 mod restart_all;
 mod start;
 mod stop;
@@ -26,6 +27,7 @@ use super::{
 use crate::{config::NodeConfig, id::SandboxId, time::Now};
 
 pub(super) use over::{Over, is_ending, over};
+pub(super) use resize::is_resizable;
 pub use stop::STOP_MIN;
 
 /// How long `ErrImagePull` is shown before `ImagePullBackOff`, and `RunContainerError` before `CrashLoopBackOff`: the tick
@@ -93,6 +95,7 @@ impl Planner<'_> {
             return;
         }
         self.resources();
+        self.resize();
         self.prepare_containers();
         self.start_containers();
     }

@@ -11,6 +11,7 @@ use crate::{
         actual::{Preparing, Run, Running},
         port::{image::ImageUse, termination::TerminationMessage},
         probe::{has_begun, has_started},
+        resize::restarts_to_resize,
         resource::Resource,
         step::Step,
         target::target,
@@ -46,7 +47,7 @@ impl Planner<'_> {
     fn is_furnished(&self) -> bool {
         let actual = &self.life.actual;
         actual.dirs.ready().is_some()
-            && actual.cgroup.ready().is_some()
+            && self.has_fitting_cgroup()
             && actual.sandbox.ready().is_some()
             && (!self.life.is_wired() || actual.network.ready().is_some())
             && self
@@ -170,7 +171,7 @@ impl Planner<'_> {
                 let stopping = self.life.record.containers.get(&container.name).and_then(|run| run.stopping);
                 if stopping.is_some() {
                     self.stop_running(container, running, Turn::Now);
-                } else if changed {
+                } else if changed || restarts_to_resize(self.life, container) {
                     self.push(Step::Stop(container.name.clone()));
                 } else if !has_begun(self.life, container) {
                     self.post_start(container, running);

@@ -7,12 +7,14 @@ use crate::{
     event::Outcome,
     failure::Failure,
     pod::{
+        actual::Life,
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
+        resize::in_force,
         resource::{EndedEffect, Resource},
     },
-    spec::{Pod, QosClass},
+    spec::QosClass,
 };
 
 /// The pod's cgroup.
@@ -24,16 +26,26 @@ pub struct CgroupRequest {
     pub values: CgroupValues,
 }
 
-/// What a pod's cgroup is to be.
-pub(in crate::pod) fn request(pod: &Pod, config: &NodeConfig) -> CgroupRequest {
-    CgroupRequest { qos: pod.qos, values: cgroup::pod_values(pod, config) }
+/// What a pod's cgroup is to be: while a resize is under way, what is enough for what its containers have and for what they are to have.
+/// So it grows before the first of them, and shrinks after the last (`doPodResizeAction` of
+/// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`).
+pub(in crate::pod) fn request(life: &Life, config: &NodeConfig) -> CgroupRequest {
+    let pod = &life.spec;
+    let values = cgroup::pod_values(pod, config);
+    let values = match in_force(life) {
+        Some(before) => values.enough_for(cgroup::pod_values(&before, config)),
+        None => values,
+    };
+    CgroupRequest { qos: pod.qos, values }
 }
 
 impl PodMachine {
     /// Asks for the cgroup.
     pub(in crate::pod) fn ensure_cgroup(&mut self, shared: &mut Shared<'_>) {
         let tries = self.life.actual.cgroup.tries();
-        let act = Act::EnsureCgroup(request(&self.life.spec, shared.config));
+        let request = request(&self.life, shared.config);
+        self.life.actual.cgroup_values = Some(Box::new(request.values.clone()));
+        let act = Act::EnsureCgroup(request);
         self.life.actual.cgroup = Resource::Ensuring(self.ask(shared, Slot::Cgroup, tries, act));
     }
 

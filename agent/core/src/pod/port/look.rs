@@ -167,7 +167,7 @@ fn request(life: &Life, config: &NodeConfig) -> Option<LookRequest> {
     let is_to_stay = record.replacing.is_none();
     let request = LookRequest {
         netns: is_to_stay.then(|| actual.netns.ready().map(|_| record.sandbox_id.clone())).flatten(),
-        cgroup: actual.cgroup.ready().map(|()| cgroup::request(&life.spec, config)),
+        cgroup: actual.cgroup.ready().map(|()| cgroup::request(life, config)),
         dirs: actual.dirs.ready().map(|()| record.name.clone()),
         volumes: life.spec.volumes.iter().filter(is_own).cloned().collect(),
         files: files(life, config).into_iter().map(|file| file.path).collect(),

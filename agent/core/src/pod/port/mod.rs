@@ -10,6 +10,7 @@ pub mod network;
 pub mod probe;
 pub(in crate::pod) mod record;
 pub mod removal;
+pub mod resize;
 pub mod rootfs;
 pub mod sandbox;
 pub mod signal;

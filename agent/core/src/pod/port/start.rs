@@ -26,7 +26,7 @@ use crate::{
         text::about,
     },
     record::{Hooked, Probed, RunImage},
-    spec::{Container, EnvSource, FileKeyRef, Pod},
+    spec::{Container, CpuMemory, EnvSource, FileKeyRef, Pod},
     status::{NetworkStatus, RunUser, Severity},
     time::{Mono, Now},
     users::HostIds,
@@ -176,6 +176,9 @@ impl PodMachine {
         let sandbox = self.life.record.sandbox;
         let may_have_run = self.life.may_have_run(name);
         if let Some(record) = self.life.record.containers.get_mut(name) {
+            // What an earlier try made has what was allocated then; if it made nothing, this one gives what is allocated now.
+            let earlier = record.actuated.filter(|_| record.started_in == Some(sandbox));
+            record.actuated = earlier.map(|it| it.perhaps_given(CpuMemory::of(&container.resources)));
             record.started_in = Some(sandbox);
             let process = request.plan.spec.process().as_ref();
             record.image = Some(run_image(&request.image, process.map(|process| user(process.user()))));

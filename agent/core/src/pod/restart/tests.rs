@@ -84,6 +84,7 @@ fn ended(begun_at: u64, at: u64, delay_ms: u64) -> (ContainerRecord, ExitRecord)
         attempt: 0,
         begun_at: Mono(Duration::from_secs(begun_at)),
         anew: false,
+        actuated: None,
         started_in: Some(0),
         image: None,
         stopping: None,

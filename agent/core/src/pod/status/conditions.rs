@@ -10,7 +10,7 @@ use crate::{
         restart_all::has_rule_for_all,
     },
     record::EndedBy,
-    spec::{ContainerKind, ReadinessGate},
+    spec::{ContainerKind, ReadinessGate, Unallocated},
     status::{Condition, ConditionKind, ContainerStatus, Phase},
     time::Now,
 };
@@ -20,15 +20,22 @@ struct Verdict {
     holds: bool,
     reason: &'static str,
     message: String,
+    /// The generation that it is about, where that is not the newest.
+    generation: Option<i64>,
 }
 
 impl Verdict {
     fn yes() -> Self {
-        Self { holds: true, reason: "", message: String::new() }
+        Self::told("", String::new())
+    }
+
+    /// It holds, for this reason.
+    fn told(reason: &'static str, message: String) -> Self {
+        Self { holds: true, reason, message, generation: None }
     }
 
     fn no(reason: &'static str, message: String) -> Self {
-        Self { holds: false, reason, message }
+        Self { holds: false, ..Self::told(reason, message) }
     }
 }
 
@@ -50,13 +57,13 @@ pub(super) fn of(
     ];
     let known = &life.record.conditions;
     let own = verdicts.into_iter().chain(restarting(life, phases.decided)).filter(|_| !life.is_rejected());
-    let others = resize_pending(life, phases.shown).into_iter().chain(disrupted(life, phases.shown));
+    let others = resizes(life, phases.shown).into_iter().flatten().chain(disrupted(life, phases.shown));
     others
         .chain(own)
-        .map(|(kind, Verdict { holds, reason, message })| {
+        .map(|(kind, Verdict { holds, reason, message, generation })| {
             let before = known.get(&kind).filter(|before| before.holds == holds);
             let since = before.map_or(now.wall, |before| before.since);
-            Condition { kind, holds, reason: reason.into(), message, since }
+            Condition { kind, holds, reason: reason.into(), message, since, generation }
         })
         .collect()
 }
@@ -64,16 +71,28 @@ pub(super) fn of(
 /// Told with the end alone, when nothing runs any more (`mergePodStatus` of `pkg/kubelet/status/status_manager.go`).
 fn disrupted(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)> {
     let EndedBy::Node(message) = &life.record.terminal.as_ref()?.by else { return None };
-    let verdict = Verdict { holds: true, reason: "TerminationByKubelet", message: message.clone() };
+    let verdict = Verdict::told("TerminationByKubelet", message.clone());
     (phase == Phase::Failed).then_some((ConditionKind::DisruptionTarget, verdict))
 }
 
 /// Source: `determinePodResizeStatus` of `pkg/kubelet/kubelet_pods.go`: one that has ended asks for nothing.
-fn resize_pending(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)> {
-    life.spec.resize.as_ref()?;
-    let verdict = Verdict { holds: true, reason: resize::REASON, message: resize::MESSAGE.to_owned() };
-    let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
-    (!has_ended).then_some((ConditionKind::PodResizePending, verdict))
+fn resizes(life: &Life, phase: Phase) -> [Option<(ConditionKind, Verdict)>; 2] {
+    if matches!(phase, Phase::Succeeded | Phase::Failed) {
+        return [None, None];
+    }
+    let pending = life.spec.resize.as_ref().and_then(|resize| {
+        let Unallocated { is_infeasible, message } = resize.unallocated.as_ref()?;
+        let verdict = Verdict::told(resize::pending_reason(*is_infeasible), message.clone());
+        let verdict = Verdict { generation: resize.generation, ..verdict };
+        Some((ConditionKind::PodResizePending, verdict))
+    });
+    let in_progress = life.record.resizing.as_ref().map(|resizing| {
+        let reason = if resizing.error.is_some() { "Error" } else { "" };
+        let verdict = Verdict::told(reason, resizing.error.clone().unwrap_or_default());
+        let verdict = Verdict { generation: resizing.generation, ..verdict };
+        (ConditionKind::PodResizeInProgress, verdict)
+    });
+    [pending, in_progress]
 }
 
 /// Of a pod in which that may come. Source: `GenerateAllContainersRestartingCondition`.
@@ -84,7 +103,7 @@ fn restarting(life: &Life, phase: Phase) -> Option<(ConditionKind, Verdict)> {
         (Phase::Pending | Phase::Running, None) => Verdict::no("", String::new()),
         (Phase::Pending | Phase::Running, Some(_)) => {
             let message = "container exited with restart policy rule".to_owned();
-            Verdict { holds: true, reason: "RestartAllContainersStarted", message }
+            Verdict::told("RestartAllContainersStarted", message)
         }
     };
     has_rule_for_all(&life.spec).then_some((ConditionKind::AllContainersRestarting, verdict))
@@ -111,7 +130,7 @@ fn initialized(
     containers: &[ContainerStatus],
 ) -> Verdict {
     if phase == Phase::Succeeded {
-        return Verdict { holds: true, reason: "PodCompleted", message: String::new() };
+        return Verdict::told("PodCompleted", String::new());
     }
     let was = life.record.conditions.get(&ConditionKind::Initialized).is_some_and(|before| before.holds);
     if was || any_main_started(containers) {

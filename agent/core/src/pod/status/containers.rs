@@ -13,6 +13,7 @@ use crate::{
             image::{ImageUse, PullBackoff},
         },
         probe::{has_passed_startup, has_started, is_ready, is_shown_running},
+        resize::actuated,
         restart::{could_not_start, runs_again, waited},
         target::target,
         text::{crash_loop, pull_waits},
@@ -87,6 +88,7 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
         started,
         restart_count,
         user: image.and_then(|image| image.user.clone()),
+        actuated: actuated(life, container).filter(|_| is_running).map(|actuated| actuated.has),
     }
 }
 

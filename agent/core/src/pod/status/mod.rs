@@ -86,8 +86,9 @@ fn node_ips(config: &NodeConfig, previous: Option<&PodStatus>) -> Vec<IpAddr> {
 /// Writes into the record what of a status must not change with a restart of the agent.
 pub fn remember(record: &mut PodRecord, status: &PodStatus) {
     let is_shown = |kind: ConditionKind| status.conditions.iter().any(|one| one.kind == kind);
-    // The next resize that waits does so since then.
-    record.conditions.retain(|kind, _| *kind != ConditionKind::PodResizePending || is_shown(*kind));
+    // The next resize that waits, or is under way, does so since then.
+    let comes_and_goes = [ConditionKind::PodResizePending, ConditionKind::PodResizeInProgress];
+    record.conditions.retain(|kind, _| !comes_and_goes.contains(kind) || is_shown(*kind));
     for condition in &status.conditions {
         let transition = Transition { holds: condition.holds, since: condition.since };
         record.conditions.insert(condition.kind, transition);

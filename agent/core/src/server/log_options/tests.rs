@@ -134,6 +134,7 @@ fn pod(
         started: false,
         restart_count: restarts,
         user: None,
+        actuated: None,
     };
     PodStatus {
         uid: PodUid::new("1-a"),

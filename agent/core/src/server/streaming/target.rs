@@ -104,6 +104,7 @@ mod tests {
             started: true,
             restart_count: 0,
             user: None,
+            actuated: None,
         }
     }
 

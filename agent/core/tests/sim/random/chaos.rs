@@ -39,6 +39,8 @@ pub(super) struct Chaos {
     pub(super) hooks: Option<Dice>,
     /// By which ends call for all containers to begin anew. Lives that found something once are what they were.
     pub(super) together: Option<Dice>,
+    /// By which resources change. Lives that found something once are what they were.
+    pub(super) resizes: Option<Dice>,
     /// By which sources speak in another order after a restart. Lives that found something once are what they were.
     pub(super) order: Option<Dice>,
     pub(super) run: Run,
@@ -82,6 +84,8 @@ impl Chaos {
             images: has_collection.then(|| Dice(seed.rotate_left(8))),
             hooks: (!found.contains(&seed)).then(|| Dice(!seed.rotate_left(48))),
             together: (!found.contains(&seed)).then(|| Dice(!seed.rotate_left(8))),
+            resizes: (place == Place::Alone && !has_collection && !found.contains(&seed))
+                .then(|| Dice(seed.rotate_left(40))),
             order: has_an_order.then(|| Dice(seed.rotate_left(48))),
             run,
             is_calm: false,
@@ -138,6 +142,7 @@ impl Chaos {
         self.change_debugging();
         self.change_images();
         self.call_for_all();
+        self.change_resources();
         if self.clock.is_one_in(20) {
             self.set_clock();
         }

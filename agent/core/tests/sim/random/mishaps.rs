@@ -165,6 +165,9 @@ impl Chaos {
     /// The agent is killed. What it had asked for was done, or not.
     pub(super) fn restart(&mut self) {
         self.count("agent restarts");
+        if self.run.world.records.values().any(|record| record.resizing.is_some()) {
+            self.count("resizes in progress when the agent was killed");
+        }
         for at in (0..self.run.open.len()).rev() {
             if self.dice.is_one_in(2) {
                 self.perform_whole(at);

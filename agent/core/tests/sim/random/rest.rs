@@ -9,7 +9,7 @@ use std::{
 use berth_core::{
     effect::{Act, Effect},
     event::Event,
-    id::{PodUid, SandboxId},
+    id::{ContainerName, PodUid, SandboxId},
     record::PodRecord,
     spec::{ContainerKind, Pod, Source},
 };
@@ -18,7 +18,7 @@ use super::{QUIET, REST_STEPS, chaos::Chaos};
 use crate::{
     run::Run,
     tell,
-    world::{Container, Disk},
+    world::{Container, Disk, Given},
 };
 
 impl Chaos {
@@ -122,6 +122,14 @@ impl Chaos {
         let kills =
             kills.filter(|effect| matches!(effect, Effect::Pod { act: Act::KillShim(_), .. })).count();
         *self.counts.entry("shims killed").or_insert(0) += u64::try_from(kills).unwrap();
+        for (reason, what) in [
+            ("ResizeStarted", "resizes allocated"),
+            ("ResizeDeferred", "resizes deferred"),
+            ("ResizeCompleted", "resizes done"),
+        ] {
+            let count = u64::try_from(self.run.notes(reason).count()).unwrap();
+            *self.counts.entry(what).or_insert(0) += count;
+        }
         if self
             .run
             .told
@@ -194,7 +202,7 @@ impl Chaos {
         if world.sandboxes.values().filter(|one| one.pod == *uid && one.is_alive).count() != 1 {
             self.fail(&format!("{uid}: not one sandbox"));
         }
-        let mut waiting = 0;
+        let (mut waiting, mut given) = (0, Vec::new());
         for container in pod.all_containers() {
             let runs = world.containers.values().filter(|one| one.pod == *uid && one.name == container.name);
             let runs: Vec<&Container> = runs.collect();
@@ -216,8 +224,25 @@ impl Chaos {
             if !is_right {
                 self.fail(&format!("{uid}/{}: {runs:?}\n{record:#?}", container.name));
             }
+            if let [one] = runs.as_slice()
+                && is_resizable(container)
+            {
+                given.push((one.given, container.name.clone()));
+            }
         }
+        self.check_given(uid, &given, record.resizing.is_some());
         *self.counts.entry("ephemeral containers that wait for their target at rest").or_default() += waiting;
+    }
+
+    /// What runs has what the record on disk allocates to it.
+    fn check_given(&mut self, uid: &PodUid, given: &[(Given, ContainerName)], is_in_progress: bool) {
+        let Some(spec) = self.run.world.allocated(uid) else { return };
+        for (given, name) in given {
+            let container = spec.fixed_containers().find(|one| one.name == *name);
+            let allocated = container.map(|one| Given::of(one)).unwrap_or_default();
+            self.run.world.judge(|oracle| oracle.given_at_rest(uid, *given, allocated, is_in_progress));
+        }
+        self.check();
     }
 
     /// An agent that begins again finds everything as it is: no container starts, no status changes, and what time it is by the wall
@@ -283,4 +308,8 @@ impl Chaos {
             }
         }
     }
+}
+
+fn is_resizable(container: &berth_core::spec::Container) -> bool {
+    matches!(container.kind, ContainerKind::Main | ContainerKind::Sidecar)
 }

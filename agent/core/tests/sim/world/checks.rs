@@ -32,6 +32,7 @@ fn needs(act: &Act) -> Option<Needs> {
         | Act::EnsureVolume(_)
         | Act::EnsureRootfs(_)
         | Act::StartContainer(_)
+        | Act::ResizeContainer(_)
         | Act::WriteFiles(_)
         | Act::KeepEnd(_) => Some(Needs::Current),
         Act::Publish(_)

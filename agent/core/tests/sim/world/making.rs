@@ -18,7 +18,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Container, Sandbox, World, failure, users};
+use super::{Container, Given, Sandbox, World, failure, users};
 
 impl World {
     pub(super) fn look_at_task(&self, request: &TaskRequest) -> Result<Outcome, Failure> {
@@ -38,6 +38,8 @@ impl World {
             }
             Act::EnsureCgroup(request) => {
                 self.cgroups.insert(pod.clone(), request.qos);
+                self.levels.insert(pod.clone(), Given::of_level(&request.values));
+                self.check_level(pod);
                 Ok(Outcome::Done)
             }
             Act::EnsureNetns(NetnsRequest { sandbox: id, ids }) => {
@@ -140,6 +142,7 @@ impl World {
         if let Some(container) = self.containers.get_mut(&request.id) {
             container.task = ObservedTask::Running { pid: 200, started_at: now.wall };
         }
+        self.check_level(pod);
         let starts = self.starts.entry(request.id.clone()).or_insert((pod.clone(), 0));
         starts.1 += 1;
         if starts.1 > 1 {

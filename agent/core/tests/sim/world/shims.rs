@@ -68,6 +68,7 @@ impl World {
             Act::StartContainer(request) => Some(&request.sandbox),
             Act::Signal(request) => Some(&request.sandbox),
             Act::LookAtTask(request) => Some(&request.sandbox),
+            Act::ResizeContainer(request) => Some(&self.containers.get(&request.id)?.sandbox),
             Act::RemoveContainer(request) => Some(&self.containers.get(&request.id)?.sandbox),
             _ => None,
         }

@@ -7,7 +7,7 @@ use berth_core::{
     time::Now,
 };
 
-use super::{Container, Sandbox, World};
+use super::{Container, Given, Sandbox, World};
 
 /// The only sandbox of such a pod.
 const FIRST: Attempt = 0;
@@ -25,6 +25,7 @@ impl World {
             hash: 1,
             sandbox: sandbox.clone(),
             task: ObservedTask::Running { pid: 200, started_at: now.wall },
+            given: Given::default(),
         };
         self.stray_files(uid);
         self.netns.insert(sandbox.clone(), uid.clone());

@@ -82,6 +82,7 @@ impl Node {
             started: false,
             restart_count,
             user: None,
+            actuated: None,
         };
         let manifest = r#"{"metadata": {"name": "front", "namespace": "shop", "uid": "1-a"},
             "spec": {"containers": [{"name": "web", "image": "i"}, {"name": "other", "image": "i"}]}}"#;

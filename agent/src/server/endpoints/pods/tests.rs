@@ -31,6 +31,7 @@ fn container(name: &str, state: ContainerState) -> ContainerStatus {
         started: true,
         restart_count: 0,
         user: None,
+        actuated: None,
     }
 }
 

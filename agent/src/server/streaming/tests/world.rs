@@ -139,6 +139,7 @@ fn published(sandbox: SandboxId) -> Published {
         started: true,
         restart_count: 0,
         user: None,
+        actuated: None,
     });
     let status = PodStatus {
         uid: pod.uid.clone(),

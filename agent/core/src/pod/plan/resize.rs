@@ -1,0 +1,94 @@
+//! What comes next of a resize that is allocated.
+//!
+//! The pod's cgroup grows, then memory changes, then CPU, of each first in the containers that get less and then in those that get more;
+//! at last the pod's cgroup shrinks. Containers whose policy is to restart are stopped meanwhile, and begin with what is allocated.
+//!
+//! Source: `computePodResizeAction` and `doPodResizeAction` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
+
+use super::Planner;
+use crate::{
+    pod::{
+        actual::{Life, Run},
+        port::cgroup,
+        resize::{actuated, in_force, restarts_to_resize},
+        resource::Resource,
+        step::{PodResource, Step},
+    },
+    spec::{Container, ContainerKind, CpuMemory, Resizable},
+};
+
+/// A change of a container's cgroup.
+struct Change<'a> {
+    container: &'a Container,
+    resource: Resizable,
+    is_more: bool,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn resize(&mut self) {
+        if self.life.record.resizing.is_none() {
+            return;
+        }
+        let actual = &self.life.actual;
+        let fits = self.has_fitting_cgroup();
+        if actual.cgroup.ready().is_some() && !fits {
+            self.push(Step::Ensure(PodResource::Cgroup));
+        }
+        if in_force(self.life).is_none() {
+            if fits && !matches!(actual.resize, Resource::Ensuring(_)) {
+                self.push(Step::Resized);
+            }
+            return;
+        }
+        // What gets less needs no room: of an agent that was killed the pod's cgroup may be the smaller one already.
+        if let Some(Change { container, resource, is_more }) = self.next_change()
+            && (fits || !is_more)
+            && self.is_due(&actual.resize)
+        {
+            self.push(Step::Resize(container.name.clone(), resource));
+        }
+    }
+
+    /// Whether the pod's cgroup is there, and as it is to be now.
+    pub(super) fn has_fitting_cgroup(&self) -> bool {
+        let Life { record, actual, .. } = self.life;
+        let wanted = || cgroup::request(self.life, self.world.config).values;
+        let is_as_wanted = || actual.cgroup_values.as_deref() == Some(&wanted());
+        actual.cgroup.ready().is_some() && (record.resizing.is_none() || is_as_wanted())
+    }
+
+    fn next_change(&self) -> Option<Change<'a>> {
+        let of = |resource| {
+            let containers = self.life.spec.fixed_containers().map(|container| &**container);
+            let changes = containers.filter_map(move |container| self.change(container, resource));
+            changes.min_by_key(|change| change.is_more)
+        };
+        of(Resizable::Memory).or_else(|| of(Resizable::Cpu))
+    }
+
+    /// What one that runs and goes on lacks of a resource, or has too much.
+    fn change(&self, container: &'a Container, resource: Resizable) -> Option<Change<'a>> {
+        let record = self.life.record.containers.get(&container.name)?;
+        let goes_on = matches!(self.life.run(&container.name), Run::Running(_)) && record.stopping.is_none();
+        let has = actuated(self.life, container).filter(|_| goes_on)?;
+        let wanted = CpuMemory::of(&container.resources);
+        // No limit is more than any.
+        let order = |amounts: CpuMemory| {
+            let (limit, request) = amounts.amounts(resource);
+            (limit.wrapping_sub(1), request)
+        };
+        (!has.is(resource, wanted) && !restarts_to_resize(self.life, container)).then(|| Change {
+            container,
+            resource,
+            is_more: order(wanted) > has.perhaps.map_or(order(has.has), |one| order(one).min(order(has.has))),
+        })
+    }
+}
+
+/// Whether a container can be resized while it runs. Source: `isResizableContainer` of the same file.
+pub(in crate::pod) fn is_resizable(container: &Container) -> bool {
+    match container.kind {
+        ContainerKind::Main | ContainerKind::Sidecar => true,
+        ContainerKind::Init | ContainerKind::Ephemeral => false,
+    }
+}

@@ -1,0 +1,147 @@
+//! The cgroup of a container that runs, which is given other resources.
+
+use oci_spec::runtime::LinuxResources;
+
+use crate::{
+    cgroup,
+    config::NodeConfig,
+    effect::Act,
+    event::Outcome,
+    failure::Failure,
+    id::{ContainerId, ContainerName},
+    oci,
+    pod::{
+        actual::Life,
+        fit,
+        machine::{PodMachine, Shared},
+        outcome::Slot,
+        resize::{actuated, in_force},
+        resource::{EndedEffect, Resource},
+    },
+    spec::{CpuMemory, Pod, QosClass, Resizable},
+};
+
+/// Other resources for the cgroup of a container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResizeRequest {
+    /// The container.
+    pub name: ContainerName,
+    /// Its run.
+    pub id: ContainerId,
+    /// What its cgroup is to have of one resource: the rest is left as it is.
+    pub resources: LinuxResources,
+    /// Under which QoS parent the pod is.
+    pub qos: QosClass,
+    /// Limits that become lower in this resize, of the pod first. None of them may be below what is used.
+    pub bounds: Vec<MemoryBound>,
+}
+
+/// A memory limit that becomes lower.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryBound {
+    /// The container that it is of; `None` is the pod.
+    pub container: Option<(ContainerName, ContainerId)>,
+    /// The limit in bytes.
+    pub limit: u64,
+}
+
+impl MemoryBound {
+    /// Why it is not to be set, when so many bytes are used. Source: `validateMemoryResizeAction` of
+    /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
+    #[must_use]
+    pub fn broken_by(&self, used: u64) -> Option<String> {
+        let limit = self.limit;
+        (used >= limit).then(|| match &self.container {
+            None => format!("attempting to set pod memory limit ({limit}) below current usage ({used})"),
+            Some((name, _)) => format!(
+                "attempting to set container {:?} memory limit ({limit}) below current usage ({used})",
+                name.as_str()
+            ),
+        })
+    }
+}
+
+/// Why no limit is made lower, in the words of the kubelet.
+#[must_use]
+pub fn below_usage(broken: &[String]) -> String {
+    let all = broken.join(", ");
+    let all = if broken.len() > 1 { format!("[{all}]") } else { all };
+    format!("cannot decrease memory limits: {all}")
+}
+
+impl PodMachine {
+    /// Has the cgroup of a container given what is allocated to it of a resource.
+    pub(in crate::pod) fn resize_container(
+        &mut self,
+        name: &ContainerName,
+        resource: Resizable,
+        shared: &mut Shared<'_>,
+    ) {
+        let life = &self.life;
+        let Some(container) = self.container(name) else { return };
+        if actuated(life, &container).is_none() {
+            return;
+        }
+        let given = CpuMemory::of(&container.resources);
+        let id = life.container_id(name);
+        let request = ResizeRequest {
+            name: name.clone(),
+            id: id.clone(),
+            resources: oci::resized(shared.config, &life.spec, &container, resource),
+            qos: life.spec.qos,
+            bounds: match resource {
+                Resizable::Memory => lowered(life, shared.config),
+                Resizable::Cpu => Vec::new(),
+            },
+        };
+        let tries = life.actual.resize.tries();
+        let slot = Slot::Resize(name.clone(), id, resource, given);
+        let op = self.ask(shared, slot, tries, Act::ResizeContainer(Box::new(request)));
+        self.life.actual.resize = Resource::Ensuring(op);
+    }
+
+    /// Takes the outcome.
+    pub(in crate::pod) fn container_resized(
+        &mut self,
+        ended: EndedEffect,
+        (name, id): (&ContainerName, &ContainerId),
+        (resource, given): (Resizable, CpuMemory),
+        result: Result<Outcome, Failure>,
+    ) {
+        if self.life.actual.resize.op() != Some(ended.op) {
+            return;
+        }
+        let result = fit::done(result);
+        if let Some(run) = self.life.record.containers.get_mut(name).filter(|run| run.id == *id) {
+            run.actuated = run.actuated.map(|has| match &result {
+                Ok(()) => has.given(resource, given),
+                Err(_) => has.perhaps_given(has.has.with(resource, given)),
+            });
+        }
+        if let Err(failure) = &result
+            && !failure.kind.is_told_elsewhere()
+        {
+            self.resize_failed(&failure.message);
+        }
+        self.life.actual.resize.settle(ended, result);
+        if self.life.actual.resize.ready().is_some() {
+            self.life.actual.resize = Resource::Absent;
+        }
+    }
+}
+
+/// Memory limits that become lower than they are.
+fn lowered(life: &Life, node: &NodeConfig) -> Vec<MemoryBound> {
+    let is_lower = |limit: u64, has: u64| limit > 0 && (has == 0 || limit < has);
+    let pod = |pod: &Pod| cgroup::pod_values(pod, node).memory_bytes_max.unwrap_or(0);
+    let (limit, has) = (pod(&life.spec), in_force(life).map_or(0, |before| pod(&before)));
+    let of_pod = is_lower(limit, has).then_some(MemoryBound { container: None, limit });
+    let of_containers = life.spec.fixed_containers().filter_map(|container| {
+        let has = actuated(life, container)?;
+        let limit = CpuMemory::of(&container.resources).memory_limit;
+        let name = container.name.clone();
+        let container = Some((name.clone(), life.container_id(&name)));
+        is_lower(limit, has.most().memory_limit).then_some(MemoryBound { container, limit })
+    });
+    of_pod.into_iter().chain(of_containers).collect()
+}

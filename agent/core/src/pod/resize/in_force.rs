@@ -1,0 +1,80 @@
+//! What is in force of a pod's resources, while that is not what is allocated.
+
+use std::sync::Arc;
+
+use crate::{
+    pod::{
+        actual::{Life, Run},
+        plan::is_resizable,
+    },
+    record::Actuated,
+    spec::{Container, CpuMemory, Pod, Resizable},
+};
+
+/// What a container that may run has, where that is not for sure what is allocated to it.
+pub(in crate::pod) fn actuated(life: &Life, container: &Container) -> Option<Actuated> {
+    if !is_resizable(container) || !may_have_cgroup(life, container) {
+        return None;
+    }
+    let actuated = life.record.containers.get(&container.name)?.actuated?;
+    let wanted = CpuMemory::of(&container.resources);
+    let is_in_force = [Resizable::Memory, Resizable::Cpu].into_iter().all(|one| actuated.is(one, wanted));
+    (!is_in_force).then_some(actuated)
+}
+
+/// Whether a container that is not removed may have a cgroup.
+pub(super) fn may_have_cgroup(life: &Life, container: &Container) -> bool {
+    match life.run(&container.name) {
+        // One that was stopped for it is shown to run until its end is known whole.
+        Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
+        // What an earlier try left is what the next one begins with, also that of an agent before.
+        Run::Preparing(_) | Run::Idle | Run::BackingOff => {
+            let record = life.record.containers.get(&container.name);
+            record.is_some_and(|it| it.exit.is_none() && it.started_in == Some(life.record.sandbox))
+        }
+    }
+}
+
+/// The pod with what its containers have at most; `None` where that is what is allocated.
+pub(in crate::pod) fn in_force(life: &Life) -> Option<Pod> {
+    with(life, |actuated, _| actuated)
+}
+
+/// The pod with what it takes of the node: the larger of what is allocated to it and what it has. Source: `PodRequests` of
+/// `k8s.io/component-helpers/resource` with `UseStatusResources`, by which admission counts.
+#[must_use]
+pub(crate) fn taken(life: &Life) -> Arc<Pod> {
+    with(life, CpuMemory::max).map_or_else(|| Arc::clone(&life.spec), Arc::new)
+}
+
+fn with(life: &Life, join: impl Fn(CpuMemory, CpuMemory) -> CpuMemory) -> Option<Pod> {
+    let is_other = life.spec.fixed_containers().any(|container| actuated(life, container).is_some());
+    is_other.then(|| {
+        let has = |all: &[Arc<Container>]| -> Vec<Arc<Container>> {
+            let has = |one: &Arc<Container>| match actuated(life, one) {
+                Some(actuated) => {
+                    let resources =
+                        join(actuated.most(), CpuMemory::of(&one.resources)).in_place_of(&one.resources);
+                    Arc::new(Container { resources, ..Container::clone(one) })
+                }
+                None => Arc::clone(one),
+            };
+            all.iter().map(has).collect()
+        };
+        Pod {
+            init_containers: has(&life.spec.init_containers),
+            containers: has(&life.spec.containers),
+            ..Pod::clone(&life.spec)
+        }
+    })
+}
+
+/// Whether a container is to begin anew to have what is allocated to it: its policy for a resource that changes says so.
+pub(in crate::pod) fn restarts_to_resize(life: &Life, container: &Container) -> bool {
+    let Some(has) = actuated(life, container) else { return false };
+    let wanted = CpuMemory::of(&container.resources);
+    let policy = container.resize_policy;
+    [(Resizable::Cpu, policy.cpu_restarts), (Resizable::Memory, policy.memory_restarts)]
+        .into_iter()
+        .any(|(resource, restarts)| restarts && !has.is(resource, wanted))
+}

@@ -1,0 +1,222 @@
+//! Resources that a pod has, while its source asks for others.
+//!
+//! *Asked for* is what the newest version of it says. *Allocated* is what the node has set aside for it: that of its admission, until the
+//! node judges that another version fits (`node/resizes.rs`). It is what [`Pod`] and the record's manifest say. *Actuated* is what the
+//! cgroups of its containers have: the record tells where that may be something else than what is allocated ([`ContainerRecord::actuated`]).
+//!
+//! Source: `pkg/kubelet/allocation/allocation_manager.go`, KEP-1287.
+//!
+//! [`ContainerRecord::actuated`]: crate::record::ContainerRecord::actuated
+
+mod in_force;
+mod telling;
+
+use std::sync::Arc;
+
+pub(crate) use self::in_force::taken;
+pub(super) use self::in_force::{actuated, in_force, restarts_to_resize};
+pub(super) use self::telling::pending_reason;
+use self::telling::{Moment, allocated_manifest, asked, message};
+use super::{
+    actual::{Run, Stage},
+    machine::PodMachine,
+    plan::is_resizable,
+    resource::Resource,
+    text::about_pod,
+};
+use crate::{
+    record::{Actuated, Resizing},
+    spec::{Container, CpuMemory, Pod, Resize, Unallocated},
+    status::{ConditionKind, Severity},
+    time::Mono,
+};
+
+/// A version whose resources are asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pod: Arc<Pod>,
+    /// Whether it was judged never to be allocated.
+    is_infeasible: bool,
+}
+
+/// The version of a pod that is wanted now, with the resources that it has: those of the version `before`, which may have kept them from
+/// an earlier one.
+#[must_use]
+pub fn with_allocated(before: &Pod, wanted: Arc<Pod>) -> Arc<Pod> {
+    if before.resources == wanted.resources
+        && wanted.all_containers().all(|one| has_what_it_asks(before, one))
+    {
+        return wanted;
+    }
+    let resize = match &before.resize {
+        Some(pending) if asked(&before.manifest) == asked(&wanted.manifest) => pending.clone(),
+        Some(pending) => Resize { generation: wanted.generation, unallocated: None, ..pending.clone() },
+        None => Resize {
+            allocated: Arc::clone(&before.manifest),
+            generation: wanted.generation,
+            unallocated: None,
+        },
+    };
+    with(before, &wanted, resize)
+}
+
+/// A pod as it is read back from its record: `wanted` is its newest version, `allocated` the one that [`Resize::allocated`] names.
+#[must_use]
+pub fn read_back(allocated: &Pod, wanted: &Pod, resize: Resize) -> Arc<Pod> {
+    with(allocated, wanted, resize)
+}
+
+fn with(allocated: &Pod, wanted: &Pod, resize: Resize) -> Arc<Pod> {
+    let keep = |all: &[Arc<Container>]| -> Vec<Arc<Container>> {
+        let keep = |one: &Arc<Container>| match of_name(allocated, one) {
+            Some(old) if old.resources != one.resources => {
+                Arc::new(Container { resources: old.resources.clone(), ..Container::clone(one) })
+            }
+            Some(_) | None => Arc::clone(one),
+        };
+        all.iter().map(keep).collect()
+    };
+    Arc::new(Pod {
+        resources: allocated.resources.clone(),
+        qos: allocated.qos,
+        init_containers: keep(&wanted.init_containers),
+        containers: keep(&wanted.containers),
+        resize: Some(resize),
+        ..wanted.clone()
+    })
+}
+
+fn of_name<'a>(pod: &'a Pod, container: &Container) -> Option<&'a Arc<Container>> {
+    pod.all_containers().find(|one| one.name == container.name)
+}
+
+fn has_what_it_asks(before: &Pod, container: &Container) -> bool {
+    of_name(before, container).is_none_or(|old| old.resources == container.resources)
+}
+
+impl PodMachine {
+    /// Remembers what is asked for beyond what the pod has.
+    pub(super) fn ask_for(&mut self, wanted: Arc<Pod>, resize: Option<&Resize>) {
+        let is_judged = resize.is_some_and(|resize| resize.unallocated.is_some());
+        let is_infeasible = is_judged && self.wanted.as_ref().is_some_and(|before| before.is_infeasible);
+        self.wanted = resize.map(|_| Asked { pod: wanted, is_infeasible });
+    }
+
+    /// The version whose resources are to be allocated, if they can be. While the cgroup of a container is being changed, that comes first.
+    pub(crate) fn asks_for(&self) -> Option<&Arc<Pod>> {
+        let is_free = !matches!(self.life.actual.resize, Resource::Ensuring(_));
+        let asked = self.wanted.as_ref().filter(|asked| !asked.is_infeasible)?;
+        (self.life.stage() == Stage::Run && is_free).then_some(&asked.pod)
+    }
+
+    /// Whether something is asked for that was never judged.
+    pub(crate) fn is_unjudged(&self) -> bool {
+        let is_unjudged = |resize: &Resize| resize.unallocated.is_none();
+        self.asks_for().is_some() && self.life.spec.resize.as_ref().is_some_and(is_unjudged)
+    }
+
+    /// It has what it asks for from now on: its containers are to get it.
+    pub(crate) fn allocate(&mut self, now: Mono) {
+        let Some(Asked { pod, .. }) = self.wanted.take() else { return };
+        let before = Arc::clone(&self.life.spec);
+        for container in before.fixed_containers().filter(|one| is_resizable(one)) {
+            if self.has_cgroup(container)
+                && let Some(record) = self.life.record.containers.get_mut(&container.name)
+            {
+                let has = CpuMemory::of(&container.resources);
+                record.actuated.get_or_insert(Actuated { has, perhaps: None });
+            }
+        }
+        let generation = pod.generation;
+        let text = message(Moment::Started, &pod.manifest, generation, None);
+        self.replace(pod, now);
+        self.life.record.resizing = Some(Resizing { generation, error: None });
+        self.life.record.conditions.remove(&ConditionKind::PodResizeInProgress);
+        self.life.actual.resize = Resource::Absent;
+        self.notes.push(about_pod(Severity::Normal, "ResizeStarted", text));
+    }
+
+    /// What it asks for is not allocated. `reason` is that of the refusal.
+    pub(crate) fn leave_unallocated(&mut self, reason: &str, now: Unallocated) {
+        if let Some(asked) = &mut self.wanted {
+            asked.is_infeasible = now.is_infeasible;
+        }
+        let Some(resize) = &self.life.spec.resize else { return };
+        let before = resize.unallocated.as_ref();
+        if before == Some(&now) {
+            return;
+        }
+        if before.is_none_or(|before| before.is_infeasible != now.is_infeasible) {
+            let event = if now.is_infeasible { "ResizeInfeasible" } else { "ResizeDeferred" };
+            let moment = Moment::Refused(reason);
+            let text =
+                message(moment, &self.life.spec.manifest, resize.generation, Some(now.message.as_str()));
+            self.notes.push(about_pod(Severity::Warning, event, text));
+        }
+        let resize = Some(Resize { unallocated: Some(now), ..resize.clone() });
+        self.life.record.resize.clone_from(&resize);
+        self.life.spec = Arc::new(Pod { resize, ..Pod::clone(&self.life.spec) });
+    }
+
+    /// A try to put it into force has failed.
+    pub(super) fn resize_failed(&mut self, why: &str) {
+        let manifest = Arc::clone(allocated_manifest(&self.life.spec));
+        let Some(resizing) = &mut self.life.record.resizing else { return };
+        if resizing.error.as_deref() == Some(why) {
+            return;
+        }
+        resizing.error = Some(why.to_owned());
+        let text = message(Moment::Failed, &manifest, resizing.generation, Some(why));
+        self.notes.push(about_pod(Severity::Warning, "ResizeError", text));
+    }
+
+    /// What is allocated is in force everywhere.
+    pub(super) fn resized(&mut self) {
+        let Some(Resizing { generation, .. }) = self.life.record.resizing.take() else { return };
+        for record in self.life.record.containers.values_mut() {
+            record.actuated = None;
+        }
+        let text = message(Moment::Completed, allocated_manifest(&self.life.spec), generation, None);
+        self.notes.push(about_pod(Severity::Normal, "ResizeCompleted", text));
+    }
+
+    /// An agent before was at it. What it asked for last may have been done; and of a resize whose manifest it could not write any more,
+    /// nothing was begun.
+    pub(super) fn take_up_resize(&mut self) {
+        if self.life.stage() == Stage::Stop {
+            return;
+        }
+        let spec = Arc::clone(&self.life.spec);
+        for container in spec.fixed_containers() {
+            let allocated = CpuMemory::of(&container.resources);
+            if let Some(record) = self.life.record.containers.get_mut(&container.name) {
+                record.actuated = record.actuated.map(|actuated| match actuated.has == allocated {
+                    true => actuated,
+                    false => actuated.perhaps_given(allocated),
+                });
+            }
+        }
+        let Some(resizing) = &mut self.life.record.resizing else { return };
+        if spec.resize.is_none() && resizing.generation > spec.generation {
+            resizing.generation = spec.generation;
+            if in_force(&self.life).is_none() {
+                self.life.record.resizing = None;
+            }
+        }
+    }
+
+    /// Whether a run of a container has a cgroup that was made with what is allocated now, or is being.
+    fn has_cgroup(&self, container: &Container) -> bool {
+        in_force::may_have_cgroup(&self.life, container)
+    }
+
+    /// Whether it is stopped to begin anew with what is allocated to it.
+    pub(super) fn is_to_restart_for_a_resize(&self, name: &crate::id::ContainerName) -> bool {
+        let Some(container) = self.container(name) else { return false };
+        let is_same = |run: &Run| matches!(run, Run::Running(running) if running.hash == container.hash);
+        is_same(self.life.run(name)) && restarts_to_resize(&self.life, &container)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    fixtures,
+    id::{ContainerId, ContainerName},
+    pod::{
+        actual::Running,
+        port::{hook::Hooking, signal::Stop},
+    },
+    record::ContainerRecord,
+    spec::{QosClass, Resizable, ResizePolicy},
+    status::PodEvent,
+    time::Now,
+};
+
+const NOW: Now = Now { mono: Mono(Duration::from_secs(1000)), wall: Timestamp::UNIX_EPOCH };
+
+/// A version of a pod whose container may use so much of a core, in thousandths.
+fn version(generation: i64, milli: u64) -> Arc<Pod> {
+    let mut container = fixtures::container("web");
+    container.resources.limits.cpu_milli = Some(milli);
+    let manifest = json!({ "spec": {
+        "containers": [{ "name": "web", "resources": { "limits": { "cpu": format!("{milli}m") } } }],
+    }, "generation": generation });
+    Arc::new(Pod {
+        generation: Some(generation),
+        qos: QosClass::Burstable,
+        manifest: manifest.to_string().into(),
+        ..fixtures::pod(vec![container])
+    })
+}
+
+fn milli(pod: &Pod) -> Option<u64> {
+    pod.containers[0].resources.limits.cpu_milli
+}
+
+fn web() -> ContainerName {
+    ContainerName::new("web")
+}
+
+/// A pod whose container runs.
+fn running() -> PodMachine {
+    let spec = version(1, 500);
+    let mut pod = PodMachine::new(Arc::clone(&spec), NOW);
+    let id = ContainerId::of(&spec.uid, &web(), 0);
+    let run = ContainerRecord { started_in: Some(0), ..ContainerRecord::begun(id, 0, NOW.mono) };
+    pod.life.record.containers.insert(web(), run);
+    runs(&mut pod);
+    pod
+}
+
+fn runs(pod: &mut PodMachine) {
+    let running = Running {
+        known_at: NOW.mono,
+        pid: Some(7),
+        started_at: NOW.wall,
+        hash: pod.life.spec.containers[0].hash,
+        stop: Stop::No,
+        hook: Hooking::No,
+        is_trusted: false,
+    };
+    pod.set_run(&web(), Run::Running(running));
+}
+
+fn told(pod: &mut PodMachine) -> Vec<PodEvent> {
+    std::mem::take(&mut pod.notes)
+}
+
+fn reasons(pod: &mut PodMachine) -> Vec<String> {
+    told(pod).into_iter().map(|note| note.reason.into_owned()).collect()
+}
+
+fn has(pod: &PodMachine) -> Option<u64> {
+    actuated(pod.life(), &pod.life.spec.containers[0]).map(|actuated| actuated.has.cpu_limit)
+}
+
+fn deferred() -> Unallocated {
+    Unallocated { is_infeasible: false, message: "too little".into() }
+}
+
+#[test]
+fn a_pod_keeps_what_it_has_until_more_is_allocated() {
+    let mut pod = version(1, 500);
+    for (generation, asks, pending_since) in [
+        (2, 500, None),
+        (3, 800, Some(3)),
+        (4, 800, Some(3)),
+        (5, 900, Some(5)),
+        (6, 500, None),
+        (7, 700, Some(7)),
+    ] {
+        let next = with_allocated(&pod, version(generation, asks));
+        assert_eq!((milli(&next), next.generation), (Some(500), Some(generation)), "{generation}");
+        let resize = next.resize.as_ref();
+        assert_eq!(resize.and_then(|resize| resize.generation), pending_since, "{generation}");
+        assert!(resize.is_none_or(|resize| resize.allocated.contains("\"500m\"")), "{resize:?}");
+        pod = next;
+    }
+}
+
+/// The next agent has the manifests of both.
+#[test]
+fn what_is_read_back_is_what_was() {
+    let (before, asks) = (version(1, 500), version(2, 800));
+    let was = with_allocated(&before, Arc::clone(&asks));
+    assert_eq!(read_back(&before, &asks, was.resize.clone().unwrap()), was);
+}
+
+/// As the kubelet tells it.
+#[test]
+fn events_name_what_is_asked_for() {
+    let mut pod = running();
+    pod.update(version(2, 800), NOW.mono);
+    assert!(pod.is_unjudged());
+    pod.leave_unallocated("OutOfcpu", deferred());
+    let [event] = &told(&mut pod)[..] else { panic!("not one event") };
+    let asked =
+        "\"containers\":[{\"name\":\"web\",\"resources\":{\"limits\":{\"cpu\":\"800m\"}}}],\"generation\":2";
+    assert_eq!(event.reason, "ResizeDeferred");
+    assert_eq!(event.message, format!("Pod resize OutOfcpu: {{{asked},\"error\":\"too little\"}}"));
+    pod.allocate(NOW.mono);
+    pod.resize_failed("no luck");
+    pod.resize_failed("no luck");
+    pod.resized();
+    let told: Vec<_> = told(&mut pod).into_iter().map(|note| (note.reason, note.message)).collect();
+    let expected = [
+        ("ResizeStarted", format!("Pod resize started: {{{asked}}}")),
+        ("ResizeError", format!("Pod resize error: {{{asked},\"error\":\"no luck\"}}")),
+        ("ResizeCompleted", format!("Pod resize completed: {{{asked}}}")),
+    ];
+    assert_eq!(told, expected.map(|(reason, message)| (reason.into(), message)));
+}
+
+#[test]
+fn a_refusal_is_told_once_for_each_that_asks() {
+    let mut pod = running();
+    let infeasible = || Unallocated { is_infeasible: true, message: "never".into() };
+    let other = || Unallocated { message: "still too little".into(), ..deferred() };
+    for (generation, milli, why, event, is_asked_again) in [
+        (2, 800, deferred(), Some("ResizeDeferred"), true),
+        (2, 800, other(), None, true),
+        (3, 900, other(), Some("ResizeDeferred"), true),
+        (3, 900, infeasible(), Some("ResizeInfeasible"), false),
+        (4, 900, infeasible(), None, false),
+        (5, 950, deferred(), Some("ResizeDeferred"), true),
+    ] {
+        pod.update(version(generation, milli), NOW.mono);
+        pod.leave_unallocated("x", why.clone());
+        assert_eq!(reasons(&mut pod), Vec::from_iter(event), "{generation} {why:?}");
+        assert_eq!(pod.asks_for().is_some(), is_asked_again, "{generation} {why:?}");
+        let known = pod.life.record.resize.as_ref().and_then(|resize| resize.unallocated.clone());
+        assert_eq!(known, Some(why), "{generation}");
+    }
+    pod.update(version(6, 500), NOW.mono);
+    assert_eq!((pod.asks_for().is_some(), pod.life.record.resize.clone()), (false, None));
+}
+
+#[test]
+fn what_runs_has_what_it_was_started_with_until_it_is_given_more() {
+    let mut pod = running();
+    pod.update(version(2, 800), NOW.mono);
+    pod.allocate(NOW.mono);
+    assert_eq!((milli(&pod.life.spec), has(&pod)), (Some(800), Some(500)));
+    assert_eq!(milli(&in_force(&pod.life).unwrap()), Some(500));
+    assert_eq!(milli(&taken(&pod.life)), Some(800), "the larger counts against others");
+    // Something else is allocated before it was given any of it.
+    pod.update(version(3, 300), NOW.mono);
+    pod.allocate(NOW.mono);
+    assert_eq!((milli(&pod.life.spec), has(&pod)), (Some(300), Some(500)));
+    assert_eq!(milli(&taken(&pod.life)), Some(500));
+    let record = pod.life.record.containers.get_mut(&web()).unwrap();
+    let given = CpuMemory::of(&pod.life.spec.containers[0].resources);
+    record.actuated = record.actuated.map(|actuated| actuated.given(Resizable::Cpu, given));
+    assert_eq!((has(&pod), in_force(&pod.life)), (None, None));
+    // One that does not run has nothing.
+    pod.update(version(4, 600), NOW.mono);
+    pod.set_run(&web(), Run::Idle);
+    pod.allocate(NOW.mono);
+    assert_eq!(in_force(&pod.life), None);
+}
+
+#[test]
+fn what_an_agent_before_may_have_done_is_done_again() {
+    let mut pod = running();
+    pod.update(version(2, 800), NOW.mono);
+    pod.allocate(NOW.mono);
+    pod.take_up_resize();
+    // It may have 800 by now, which is not enough to know.
+    pod.update(version(3, 500), NOW.mono);
+    pod.allocate(NOW.mono);
+    assert_eq!(has(&pod), Some(500), "it is given 500 again");
+    assert_eq!(milli(&in_force(&pod.life).unwrap()), Some(800));
+    assert_eq!(pod.life.record.resizing.clone().unwrap().generation, Some(3));
+}
+
+#[test]
+fn a_resize_whose_manifest_was_not_written_is_forgotten_and_told_by_nobody() {
+    let mut pod = running();
+    let before = Arc::clone(&pod.life.spec);
+    pod.update(version(2, 800), NOW.mono);
+    pod.allocate(NOW.mono);
+    // The state was written, the manifest was not.
+    pod.life.spec = before;
+    told(&mut pod);
+    pod.take_up_resize();
+    assert_eq!((pod.life.record.resizing.clone(), in_force(&pod.life)), (None, None));
+    assert_eq!(told(&mut pod), []);
+}
+
+#[test]
+fn a_policy_restarts_for_its_own_resource_alone() {
+    for (cpu_restarts, memory_restarts, restarts) in
+        [(false, false, false), (true, false, true), (false, true, false), (true, true, true)]
+    {
+        let mut pod = running();
+        let mut asks = Pod::clone(&version(2, 800));
+        let policy = ResizePolicy { cpu_restarts, memory_restarts };
+        asks.containers =
+            vec![Arc::new(Container { resize_policy: policy, ..Container::clone(&asks.containers[0]) })];
+        pod.update(Arc::new(asks), NOW.mono);
+        pod.allocate(NOW.mono);
+        let container = Arc::clone(&pod.life.spec.containers[0]);
+        assert_eq!(restarts_to_resize(&pod.life, &container), restarts, "{policy:?}");
+        told(&mut pod);
+        pod.stop(&web(), NOW.mono);
+        let [event] = &told(&mut pod)[..] else { panic!("not one event") };
+        let is_for_it = event.message == "Container web resize requires restart";
+        assert_eq!(is_for_it, restarts, "{policy:?}: {}", event.message);
+    }
+}

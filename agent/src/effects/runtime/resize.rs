@@ -1,0 +1,67 @@
+//! Other resources for containers that run: through containerd and their shim, so that their OCI runtime knows of it, and systemd where
+//! that keeps the cgroup.
+
+use std::sync::Arc;
+
+use berth_core::{
+    cgroup::names,
+    event::Outcome,
+    failure::{Failure, FailureKind},
+    id::PodUid,
+    pod::port::resize::{MemoryBound, ResizeRequest, below_usage},
+};
+use containerd_client::services::v1::UpdateTaskRequest;
+use prost_types::Any;
+
+use crate::effects::{
+    failure::failed,
+    host::{Host, blocking},
+};
+
+const RESOURCES_URL: &str = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
+
+/// Gives the cgroup of a container other resources. One that has ended has none, which is fine.
+pub(in crate::effects) async fn container(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    request: ResizeRequest,
+) -> Result<Outcome, Failure> {
+    check(host, pod, &request).await?;
+    let id = request.id.as_str();
+    let value =
+        serde_json::to_vec(&request.resources).map_err(|error| failed(FailureKind::Config, &error))?;
+    let resources = Some(Any { type_url: RESOURCES_URL.to_owned(), value });
+    let update = UpdateTaskRequest { container_id: id.to_owned(), resources, ..UpdateTaskRequest::default() };
+    let mut client = host.containerd.tasks();
+    match host.containerd.call("change resources of", id, client.update(update)).await {
+        Err(error) if !error.is_shim_gone() => Err(error.into()),
+        Ok(_) | Err(_) => Ok(Outcome::Done),
+    }
+}
+
+/// Looks whether all that becomes less is enough for what is used.
+async fn check(host: &Arc<Host>, pod: &PodUid, request: &ResizeRequest) -> Result<(), Failure> {
+    if request.bounds.is_empty() {
+        return Ok(());
+    }
+    let settings = &host.node().cgroups;
+    let path = |bound: &MemoryBound| match &bound.container {
+        None => names::pod(settings, request.qos, pod),
+        Some((_, id)) => names::container(settings, request.qos, pod, id),
+    };
+    let bounds: Vec<_> = request.bounds.iter().map(|bound| (path(bound), bound.clone())).collect();
+    let host = Arc::clone(host);
+    blocking(move || {
+        let mut broken = Vec::new();
+        for (path, bound) in bounds {
+            let used =
+                host.cgroups.memory_used(&path).map_err(|error| failed(FailureKind::Transient, &error))?;
+            broken.extend(bound.broken_by(used));
+        }
+        if broken.is_empty() {
+            return Ok(());
+        }
+        Err(Failure { kind: FailureKind::Transient, message: below_usage(&broken) })
+    })
+    .await
+}
