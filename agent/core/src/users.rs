@@ -153,7 +153,7 @@ mod tests {
         }
         let all = PodIds::all(65_536, 110).unwrap();
         assert_eq!((all.first_slot, all.slots), (1, 65_534));
-        assert!(PodIds::all(1 << 31, 2).is_err());
+        PodIds::all(1 << 31, 2).unwrap_err();
     }
 
     #[test]

@@ -111,6 +111,15 @@ struct WireResize {
     unallocated: Option<WireUnallocated>,
 }
 
+impl WireResize {
+    fn record(self) -> Resize {
+        let unallocated = self
+            .unallocated
+            .map(|why| Unallocated { is_infeasible: why.is_infeasible, message: why.message });
+        Resize { allocated: self.allocated.into(), generation: self.generation, unallocated }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct WireUnallocated {
     is_infeasible: bool,
@@ -398,13 +407,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
             WireSource::Api => Source::Api,
         },
         manifest: Arc::from(manifest),
-        resize: wire.resize.map(|resize| Resize {
-            allocated: resize.allocated.into(),
-            generation: resize.generation,
-            unallocated: resize
-                .unallocated
-                .map(|why| Unallocated { is_infeasible: why.is_infeasible, message: why.message }),
-        }),
+        resize: wire.resize.map(WireResize::record),
         resizing: wire.resizing.map(|it| Resizing { generation: it.generation, error: it.error }),
         started_at: wire.started_at,
         goal,

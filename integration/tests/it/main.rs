@@ -155,14 +155,21 @@ fn main() -> ExitCode {
         demo::tests(),
         crash::tests(),
     ];
-    let later = [
+    suite::main(all.into_iter().chain(last()).flatten().collect())
+}
+
+/// Those that begin last.
+fn last() -> [Vec<suite::Test>; 10] {
+    [
         api_status::tests(),
         api_debug::tests(),
         hooks::tests(),
         users::tests(),
         server::tests(),
         soak::tests(),
-    ];
-    let last = [systemd::tests(), collection::tests(), restart_all::tests(), tailer::tests()];
-    suite::main(all.into_iter().chain(later).chain(last).flatten().collect())
+        systemd::tests(),
+        collection::tests(),
+        restart_all::tests(),
+        tailer::tests(),
+    ]
 }

@@ -27,11 +27,12 @@ pub(super) fn may_have_cgroup(life: &Life, container: &Container) -> bool {
     match life.run(&container.name) {
         // One that was stopped for it is shown to run until its end is known whole.
         Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
-        // What an earlier try left is what the next one begins with, also that of an agent before.
-        Run::Preparing(_) | Run::Idle | Run::BackingOff => {
+        // What an earlier try left is what the next one begins with.
+        Run::Preparing(_) => {
             let record = life.record.containers.get(&container.name);
-            record.is_some_and(|it| it.exit.is_none() && it.started_in == Some(life.record.sandbox))
+            record.is_some_and(|record| record.started_in == Some(life.record.sandbox))
         }
+        Run::Idle | Run::BackingOff => false,
     }
 }
 
