@@ -265,6 +265,7 @@ pub(super) const ACTED_ON: &[&str] = &[
     "tlsCurvePreferences",
     "tlsMinVersion",
     "tlsPrivateKeyFile",
+    "userNamespaces",
     "volumeStatsAggPeriod",
 ];
 

@@ -272,15 +272,22 @@ where
             }
             all.insert(key.clone(), receiver.clone());
         }
-        // Landed whatever becomes of the question, also where it is dropped at once.
-        let flight = Flight { flights: Arc::clone(self), key };
+        // Landed whatever becomes of the question, also where it is dropped at once, and before anybody sees that.
+        let asked = Asked { flight: Flight { flights: Arc::clone(self), key }, sender };
         main.spawn(async move {
             let answer = question.await;
+            let Asked { flight, sender } = asked;
             drop(flight);
             sender.send_replace(Some(answer));
         });
         receiver
     }
+}
+
+/// A question and who waits for its answer. Fields are dropped in this order.
+struct Asked<K: Ord, V> {
+    flight: Flight<K, V>,
+    sender: watch::Sender<Option<V>>,
 }
 
 /// A question that is being asked, until this is dropped.

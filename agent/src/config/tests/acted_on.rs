@@ -10,7 +10,7 @@ use crate::config::{BerthConfiguration, CniSection, Config, OciRuntime, RuntimeS
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 67] = [
+const SETTINGS: [(&str, &str); 68] = [
     ("address", "127.0.0.1"),
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("authentication", "{anonymous: {enabled: true}}"),
@@ -77,6 +77,7 @@ const SETTINGS: [(&str, &str); 67] = [
     ("tlsCipherSuites", "[TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]"),
     ("tlsCurvePreferences", "[29]"),
     ("tlsMinVersion", "VersionTLS13"),
+    ("userNamespaces", "{idsPerPod: 131072}"),
     ("volumeStatsAggPeriod", "5m"),
 ];
 

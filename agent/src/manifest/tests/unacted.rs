@@ -63,8 +63,8 @@ fn named() -> BTreeSet<String> {
 #[test]
 fn every_field_of_pods_is_acted_on_or_named() {
     let pod = "activeDeadlineSeconds affinity containers dnsConfig dnsPolicy enableServiceLinks ephemeralContainers hostAliases hostIPC \
-        hostNetwork hostPID hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead priority priorityClassName \
-        readinessGates resources restartPolicy runtimeClassName securityContext serviceAccountName setHostnameAsFQDN \
+        hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead priority \
+        priorityClassName readinessGates resources restartPolicy runtimeClassName securityContext serviceAccountName setHostnameAsFQDN \
         shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations volumes";
     let container = "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources \
         restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
