@@ -27,15 +27,22 @@ pub(super) fn resources(inputs: &ContainerInputs<'_>) -> LinuxResources {
     resources
 }
 
-/// What changes of the cgroup of a container that runs when one resource of it does. A limit that there is no more is taken away.
+/// What changes of the cgroup of a container that runs when one resource of it does. A limit that there is no more is taken away:
+/// `was_limited` says whether it may have one. Where there never was one of CPU nothing is said of it, which crun cannot write.
 #[must_use]
-pub fn resized(node: &NodeConfig, pod: &Pod, container: &Container, resource: Resizable) -> LinuxResources {
+pub fn resized(
+    node: &NodeConfig,
+    pod: &Pod,
+    container: &Container,
+    resource: Resizable,
+    was_limited: bool,
+) -> LinuxResources {
     const NONE: i64 = -1;
     let mut resources = LinuxResources::default();
     match resource {
         Resizable::Cpu => {
             let mut time = time(node, pod, container);
-            if time.period().is_some() {
+            if time.period().is_some() && was_limited {
                 time.set_quota(time.quota().or(Some(NONE)));
             }
             resources.set_cpu(Some(time));

@@ -109,7 +109,7 @@ fn a_resize_changes_one_resource() {
         node.cgroups.swap = SwapBehavior::NoSwap;
         let container = Container { resources, ..fixtures::container("web") };
         let pod = fixtures::pod(vec![container.clone()]);
-        let given = resized(&node, &pod, &container, resource);
+        let given = resized(&node, &pod, &container, resource, true);
         let has = given.cpu().as_ref().map(|cpu| (cpu.shares(), cpu.quota()));
         assert_eq!(has, cpu, "{version:?} {resource:?}");
         let has = given.memory().as_ref().and_then(|memory| Some((memory.limit()?, memory.swap())));
@@ -118,4 +118,8 @@ fn a_resize_changes_one_resource() {
         assert_eq!(has, files, "{version:?} {resource:?}");
         assert_eq!(given.devices(), &None);
     }
+    let (node, container) = (fixtures::node(), fixtures::container("web"));
+    let pod = fixtures::pod(vec![container.clone()]);
+    let never_limited = resized(&node, &pod, &container, Resizable::Cpu, false);
+    assert_eq!(never_limited.cpu().as_ref().map(|cpu| (cpu.shares(), cpu.quota())), Some((Some(2), None)));
 }

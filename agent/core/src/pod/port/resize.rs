@@ -79,15 +79,15 @@ impl PodMachine {
     ) {
         let life = &self.life;
         let Some(container) = self.container(name) else { return };
-        if actuated(life, &container).is_none() {
-            return;
-        }
+        let Some(has) = actuated(life, &container) else { return };
+        let is_limited = |amounts: CpuMemory| amounts.amounts(resource).0 > 0;
+        let was_limited = is_limited(has.has) || has.perhaps.is_some_and(is_limited);
         let given = CpuMemory::of(&container.resources);
         let id = life.container_id(name);
         let request = ResizeRequest {
             name: name.clone(),
             id: id.clone(),
-            resources: oci::resized(shared.config, &life.spec, &container, resource),
+            resources: oci::resized(shared.config, &life.spec, &container, resource, was_limited),
             qos: life.spec.qos,
             bounds: match resource {
                 Resizable::Memory => lowered(life, shared.config),
