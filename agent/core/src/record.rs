@@ -274,6 +274,20 @@ pub struct RestartBackoff {
 }
 
 impl ContainerRecord {
+    /// Its next run is to come, for which nothing of the one before counts. How that ended is kept, where it has.
+    pub(crate) fn renew(&mut self, uid: &PodUid, name: &ContainerName) {
+        if let Some(exit) = self.exit.take() {
+            self.attempt = self.attempt.saturating_add(1);
+            self.id = ContainerId::of(uid, name, self.attempt);
+            self.last_exit = Some(exit);
+        }
+        self.started_in = None;
+        self.stopping = None;
+        self.actuated = None;
+        self.probed = Probed::default();
+        self.hooked = Hooked::default();
+    }
+
     /// A run that was decided, and nothing more.
     #[must_use]
     pub fn begun(id: ContainerId, attempt: Attempt, begun_at: Mono) -> Self {

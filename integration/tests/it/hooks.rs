@@ -1,7 +1,5 @@
 //! Hooks of real containers. What they do is written into a directory of the test, line by line.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -12,6 +10,7 @@ use crate::kit::{FOR_EVER, SOON, events, eventually, pod, shell, with};
 use crate::lives::Identity;
 use crate::probes::server::{Mode, Server};
 use crate::suite::{Test, same, test};
+use crate::told::Told;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -24,41 +23,9 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// A directory that containers of a pod write into at `/told`.
-struct Told(PathBuf);
-
-impl Told {
-    fn new(test: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("berth-it-hooks-{test}-{}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-
-    /// A pod whose containers can tell.
-    fn pod(&self, name: &str, spec: Value) -> String {
-        let volumes = json!({ "volumes": [{ "name": "told", "hostPath": { "path": self.0 } }] });
-        pod(name, with(volumes, spec))
-    }
-
-    fn all(&self) -> Result<Vec<String>> {
-        match fs::read_to_string(self.0.join("all")) {
-            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
-            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Opens a door that a script waits at.
-    fn open(&self, door: &str) -> Result<()> {
-        Ok(fs::write(self.0.join(door), "")?)
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        // What is left is in a directory for what is temporary.
-        drop(fs::remove_dir_all(&self.0));
-    }
+/// A pod whose containers can tell.
+fn pod_of(told: &Told, name: &str, spec: Value) -> String {
+    pod(name, with(json!({ "volumes": [told.volume()] }), spec))
 }
 
 /// A container that can tell.
@@ -81,7 +48,7 @@ fn wait_for(door: &str) -> String {
 
 fn order() -> Result<()> {
     let node = Node::start()?;
-    let told = Told::new("order")?;
+    let told = Told::new("hooks", "order")?;
     let script = |name: &str| {
         format!(
             "{}; trap '{}; exit 0' TERM; {FOR_EVER}",
@@ -95,7 +62,7 @@ fn order() -> Result<()> {
         tells("first", &script("first"), json!({ "postStart": post_start, "preStop": pre_stop })),
         tells("second", &script("second"), json!({ "preStop": { "sleep": { "seconds": 3 } } })),
     ] });
-    node.apply("web", &told.pod("web", spec))?;
+    node.apply("web", &pod_of(&told, "web", spec))?;
     let begun = || Ok(told.all()?.iter().any(|line| line == "first-post"));
     eventually("the first hook", &true, begun)?;
     // What shows is what showed before, and what comes after has not begun.
@@ -142,14 +109,14 @@ fn http() -> Result<()> {
 
 fn failing() -> Result<()> {
     let node = Node::start()?;
-    let told = Told::new("failing")?;
+    let told = Told::new("hooks", "failing")?;
     let script = format!("trap '{}; exit 0' TERM; {FOR_EVER}", tell("term"));
     let lifecycle = json!({
         "postStart": exec("echo secret; echo more >&2; exit 3"),
         "preStop": exec(&tell("pre")),
     });
     let spec = json!({ "restartPolicy": "OnFailure", "containers": [tells("main", &script, lifecycle)] });
-    node.apply("web", &told.pod("web", spec))?;
+    node.apply("web", &pod_of(&told, "web", spec))?;
     // It ended well, so its policy lets it rest.
     let web = node.wait("web", "to have ended", POD_LIMIT, |pod| pod.phase() == "Succeeded")?;
     same("restarts", web.restarts("main"), 0)?;
@@ -161,7 +128,7 @@ fn failing() -> Result<()> {
     ensure!(!events.contains("secret"), "{events}");
 
     let again = tells("main", FOR_EVER, json!({ "postStart": exec("echo no; exit 3") }));
-    node.apply("again", &told.pod("again", json!({ "containers": [again] })))?;
+    node.apply("again", &pod_of(&told, "again", json!({ "containers": [again] })))?;
     let again =
         node.wait("again", "to be told why", POD_LIMIT, |pod| pod.waits_for("main") == "PostStartHookError")?;
     let message =
@@ -180,7 +147,7 @@ fn failing() -> Result<()> {
 
 fn hanging() -> Result<()> {
     let node = Node::start()?;
-    let told = Told::new("hanging")?;
+    let told = Told::new("hooks", "hanging")?;
     let server = Server::http()?;
     server.set(Mode::Silent);
     let get = json!({ "httpGet": { "host": "127.0.0.1", "port": server.port(), "path": "/hangs" } });
@@ -188,7 +155,7 @@ fn hanging() -> Result<()> {
     for (name, hook) in [("command", stuck), ("server", get)] {
         let lifecycle = json!({ "postStart": hook });
         let spec = json!({ "hostNetwork": true, "containers": [tells("main", FOR_EVER, lifecycle)] });
-        node.apply(name, &told.pod(name, spec))?;
+        node.apply(name, &pod_of(&told, name, spec))?;
     }
     eventually("the command to hang", &1, || Ok(told.all()?.len()))?;
     server.asked("/hangs", 1)?;
@@ -207,7 +174,10 @@ fn hanging() -> Result<()> {
     same("who was asked", server.count("/hangs"), 1)?;
     // Before its stop, a hook that hangs has the grace period alone.
     let lifecycle = json!({ "preStop": exec("exec sleep infinity") });
-    node.apply("slow", &told.pod("slow", json!({ "containers": [tells("main", FOR_EVER, lifecycle)] })))?;
+    node.apply(
+        "slow",
+        &pod_of(&told, "slow", json!({ "containers": [tells("main", FOR_EVER, lifecycle)] })),
+    )?;
     node.ready("slow")?;
     node.remove("slow")?;
     node.gone("slow")?;
@@ -217,14 +187,14 @@ fn hanging() -> Result<()> {
 
 fn killed() -> Result<()> {
     let mut node = Node::start()?;
-    let told = Told::new("killed")?;
+    let told = Told::new("hooks", "killed")?;
     let post_start = exec(&format!("{}; {}; {}", tell("post"), wait_for("door"), tell("posted")));
     let pre_stop = exec(&format!("{}; {}; {}", tell("pre"), wait_for("exit"), tell("pred")));
     let script = format!("{}; trap '{}; exit 0' TERM; {FOR_EVER}", tell("runs"), tell("term"));
     let main = tells("main", &script, json!({ "postStart": post_start, "preStop": pre_stop }));
     let next = tells("next", &format!("{}; {FOR_EVER}", tell("next")), json!({}));
     let spec = json!({ "terminationGracePeriodSeconds": 60, "containers": [main, next] });
-    node.apply("web", &told.pod("web", spec))?;
+    node.apply("web", &pod_of(&told, "web", spec))?;
     let lines = |line: &str| -> Result<usize> { Ok(told.all()?.iter().filter(|one| *one == line).count()) };
     eventually("the hook", &1, || lines("post"))?;
     node.agent.kill()?;
@@ -252,13 +222,13 @@ fn killed() -> Result<()> {
 
 fn stop_signal() -> Result<()> {
     let node = Node::start()?;
-    let told = Told::new("stop_signal")?;
+    let told = Told::new("hooks", "stop_signal")?;
     let script =
         format!("trap '{}; exit 0' USR1; trap '{}; exit 0' TERM; {FOR_EVER}", tell("usr1"), tell("term"));
     let spec = json!({ "os": { "name": "linux" }, "terminationGracePeriodSeconds": 60, "containers": [
         tells("main", &script, json!({ "stopSignal": "SIGUSR1", "preStop": exec("true") })),
     ] });
-    node.apply("web", &told.pod("web", spec))?;
+    node.apply("web", &pod_of(&told, "web", spec))?;
     let web: PodState = node.ready("web")?;
     same("shown", web.container("main")["stopSignal"].as_str(), Some("SIGUSR1"))?;
     node.remove("web")?;

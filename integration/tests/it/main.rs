@@ -78,6 +78,7 @@ mod suite;
 mod swept;
 mod systemd;
 mod tailer;
+mod told;
 mod unanswered;
 mod unpack;
 mod upgrade;

@@ -2,8 +2,6 @@
 //! (KEP-5532). What they do is written into a directory of the test, line by line.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
@@ -12,6 +10,7 @@ use serde_json::{Value, json};
 use crate::kit::{FOR_EVER, events, eventually, pod, shell, with};
 use crate::lives::shim_of;
 use crate::suite::{Test, same, test};
+use crate::told::Told;
 
 /// The code for which all begin anew.
 const CODE: u32 = 42;
@@ -24,37 +23,6 @@ pub(crate) fn tests() -> Vec<Test> {
         test("restart_all::init_containers_and_sidecars_call_for_it_too", of_others),
         test("restart_all::an_agent_that_is_killed_on_the_way_goes_on", killed),
     ]
-}
-
-/// A directory that containers of a pod write into at `/told`.
-struct Told(PathBuf);
-
-impl Told {
-    fn new(test: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("berth-it-restart-all-{test}-{}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-
-    fn lines(&self) -> Result<Vec<String>> {
-        match fs::read_to_string(self.0.join("all")) {
-            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
-            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Opens a door that a script waits at.
-    fn open(&self, door: &str) -> Result<()> {
-        Ok(fs::write(self.0.join(door), "")?)
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        // What is left is in a directory for what is temporary.
-        drop(fs::remove_dir_all(&self.0));
-    }
 }
 
 /// A container that tells that it runs, and then does something.
@@ -101,7 +69,7 @@ fn manifest(told: &Told) -> String {
 }
 
 fn volumes(told: &Told) -> Value {
-    json!([{ "name": "told", "hostPath": { "path": told.0 } }, { "name": "kept", "emptyDir": {} }])
+    json!([told.volume(), { "name": "kept", "emptyDir": {} }])
 }
 
 fn restarting(pod: &PodState) -> Option<(String, String)> {
@@ -127,7 +95,7 @@ fn check_second(web: &PodState, told: &Told) -> Result<()> {
     same("how init ended", last("init"), (0, "Completed".to_owned()))?;
     same("how other ended", last("other"), (137, "RestartingAllContainers".to_owned()))?;
     same("how side ended", last("side").1.as_str(), "RestartingAllContainers")?;
-    let lines = told.lines()?;
+    let lines = told.all()?;
     same("runs", lines.len(), 8)?;
     lines.chunks(4).try_for_each(check_round)
 }
@@ -141,13 +109,13 @@ fn check_round(lines: &[String]) -> Result<()> {
 
 /// The pod, all of whose containers have told that they run so often.
 fn told_of(node: &Node, told: &Told, runs: usize) -> Result<PodState> {
-    eventually("all to tell", &(4 * runs), || Ok(told.lines()?.len()))?;
+    eventually("all to tell", &(4 * runs), || Ok(told.all()?.len()))?;
     node.ready("web")
 }
 
 fn of_a_main_container() -> Result<()> {
     let node = Node::start()?;
-    let told = Told::new("main")?;
+    let told = Told::new("restart-all", "main")?;
     node.apply("web", &manifest(&told))?;
     let before = told_of(&node, &told, 1)?;
     let (ip, shim) = (before.ip()?, shim_of(&before)?);
@@ -174,7 +142,7 @@ fn of_a_main_container() -> Result<()> {
 fn of_others() -> Result<()> {
     let node = Node::start()?;
     for source in ["init", "side"] {
-        let told = Told::new(source)?;
+        let told = Told::new("restart-all", source)?;
         told.open("door")?;
         let rule = |policy: &str| json!({ "restartPolicy": policy, "restartPolicyRules": rules() });
         let init = format!("test -e /kept/ended && exit 0; touch /kept/ended; exit {CODE}");
@@ -189,7 +157,7 @@ fn of_others() -> Result<()> {
         let began_anew = |pod: &PodState| pod.restarts("init") == 1 && pod.phase() == "Running";
         node.wait(source, "to begin anew", POD_LIMIT, began_anew)?;
         node.ready(source)?;
-        let lines = told.lines()?;
+        let lines = told.all()?;
         let at =
             |name: &str| lines.iter().rposition(|line| line == name).with_context(|| format!("{lines:?}"));
         ensure!(at("init")? < at("main")?, "{lines:?}");
@@ -203,7 +171,7 @@ fn of_others() -> Result<()> {
 /// While the others are stopped, and while they begin.
 fn killed() -> Result<()> {
     let mut node = Node::start()?;
-    let told = Told::new("killed")?;
+    let told = Told::new("restart-all", "killed")?;
     node.apply("web", &manifest(&told))?;
     let before = told_of(&node, &told, 1)?;
     let (ip, shim) = (before.ip()?, shim_of(&before)?);

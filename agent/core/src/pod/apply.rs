@@ -53,34 +53,25 @@ impl PodMachine {
                 containers.insert(name.clone(), ContainerRecord::begun(id, 0, now));
                 Resource::Absent
             }
-            Some(record) => match record.exit.take() {
-                Some(exit) => {
+            Some(record) if record.exit.is_some() => {
+                record.backoff = next_back_off(record, longest, now);
+                record.renew(&self.life.record.uid, name);
+                record.begun_at = now;
+                record.anew = false;
+                Resource::Absent
+            }
+            Some(record) if record.anew && record.started_in.is_none() => Resource::Absent,
+            Some(record) => {
+                // What was to stop never ran.
+                record.stopping = None;
+                record.probed = Probed::default();
+                record.hooked = Hooked::default();
+                if is_of_another(record) {
                     record.backoff = next_back_off(record, longest, now);
-                    record.attempt = record.attempt.saturating_add(1);
-                    record.id = ContainerId::of(&self.life.record.uid, name, record.attempt);
                     record.begun_at = now;
-                    record.anew = false;
-                    record.started_in = None;
-                    record.stopping = None;
-                    record.actuated = None;
-                    record.probed = Probed::default();
-                    record.hooked = Hooked::default();
-                    record.last_exit = Some(exit);
-                    Resource::Absent
                 }
-                None if record.anew && record.started_in.is_none() => Resource::Absent,
-                None => {
-                    // What was to stop never ran.
-                    record.stopping = None;
-                    record.probed = Probed::default();
-                    record.hooked = Hooked::default();
-                    if is_of_another(record) {
-                        record.backoff = next_back_off(record, longest, now);
-                        record.begun_at = now;
-                    }
-                    Resource::Unknown
-                }
-            },
+                Resource::Unknown
+            }
         };
         let preparing = Preparing {
             hash: container.hash,

@@ -11,15 +11,16 @@
 //! Source: KEP-5532, `ShouldAllContainersRestart` of `pkg/kubelet/container/helpers.go`, `computePodActions` of
 //! `pkg/kubelet/kuberuntime/kuberuntime_manager.go`, `convertToAPIContainerStatuses` of `pkg/kubelet/kubelet_pods.go`.
 
+use std::time::Duration;
+
 use super::{
     actual::{Life, Run},
+    grace,
     machine::PodMachine,
-    plan::STOP_MIN,
     restart::ruled,
 };
 use crate::{
-    id::{ContainerId, ContainerName},
-    record::{Hooked, Probed, TerminationRecord},
+    id::ContainerName,
     spec::{Container, Pod, RestartAction},
     time::Mono,
 };
@@ -61,8 +62,7 @@ pub(super) fn removed(message: String, reason: Option<String>) -> (String, Optio
 impl PodMachine {
     /// All containers are to begin anew: what runs is stopped first.
     pub(super) fn restart_all(&mut self, now: Mono) {
-        let (began, deadline) = (now, now + STOP_MIN);
-        self.life.record.restarting = Some(TerminationRecord { began, deadline });
+        self.life.record.restarting = Some(grace::stop_container(Duration::ZERO, now));
     }
 
     /// All containers get their next run, as if none had been in this sandbox. Those that never ran go on to their first.
@@ -73,18 +73,9 @@ impl PodMachine {
         for name in names {
             let uid = &self.life.record.uid;
             let Some(record) = self.life.record.containers.get_mut(&name) else { continue };
-            if let Some(exit) = record.exit.take() {
-                record.attempt = record.attempt.saturating_add(1);
-                record.id = ContainerId::of(uid, &name, record.attempt);
-                record.last_exit = Some(exit);
-            }
+            record.renew(uid, &name);
             record.begun_at = now;
             record.anew = true;
-            record.started_in = None;
-            record.stopping = None;
-            record.actuated = None;
-            record.probed = Probed::default();
-            record.hooked = Hooked::default();
             self.set_run(&name, Run::Idle);
         }
     }
@@ -92,15 +83,17 @@ impl PodMachine {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::sync::Arc;
 
     use jiff::Timestamp;
 
     use super::*;
     use crate::{
         fixtures,
+        id::ContainerId,
         observation::Exit,
-        record::{Afterwards, ContainerRecord, ExitRecord},
+        pod::plan::STOP_MIN,
+        record::{Afterwards, ContainerRecord, ExitRecord, TerminationRecord},
         spec::{ContainerKind, RestartRule},
         time::Now,
     };
