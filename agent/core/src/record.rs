@@ -143,36 +143,53 @@ pub struct Actuated {
     /// What it was given last, as far as was told.
     pub has: CpuMemory,
     /// What it was to be given since, where it is not known whether it was.
-    pub perhaps: Option<CpuMemory>,
+    pub perhaps: Option<Perhaps>,
+}
+
+/// Between what a run may have been given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Perhaps {
+    /// The least of each.
+    pub least: CpuMemory,
+    /// The most of each.
+    pub most: CpuMemory,
 }
 
 impl Actuated {
     /// What it has at most.
     #[must_use]
     pub fn most(self) -> CpuMemory {
-        self.perhaps.map_or(self.has, |perhaps| perhaps.max(self.has))
+        self.perhaps.map_or(self.has, |perhaps| perhaps.most.max(self.has))
+    }
+
+    /// What it has at least.
+    #[must_use]
+    pub fn least(self) -> CpuMemory {
+        self.perhaps.map_or(self.has, |perhaps| perhaps.least.min(self.has))
     }
 
     /// Whether it has this of a resource, for sure.
     #[must_use]
     pub fn is(self, resource: Resizable, wanted: CpuMemory) -> bool {
-        let is_wanted = |amounts: CpuMemory| amounts.amounts(resource) == wanted.amounts(resource);
-        is_wanted(self.has) && self.perhaps.is_none_or(is_wanted)
+        [self.least(), self.most()].iter().all(|one| one.amounts(resource) == wanted.amounts(resource))
     }
 
     /// It was given this of a resource.
     #[must_use]
     pub fn given(self, resource: Resizable, given: CpuMemory) -> Self {
         let has = self.has.with(resource, given);
-        let perhaps = self.perhaps.map(|perhaps| perhaps.with(resource, given));
-        Self { has, perhaps: perhaps.filter(|perhaps| *perhaps != has) }
+        let perhaps = self.perhaps.map(|perhaps| Perhaps {
+            least: perhaps.least.with(resource, given),
+            most: perhaps.most.with(resource, given),
+        });
+        Self { has, perhaps: perhaps.filter(|perhaps| *perhaps != Perhaps { least: has, most: has }) }
     }
 
     /// It may have been given this.
     #[must_use]
     pub fn perhaps_given(self, given: CpuMemory) -> Self {
-        let perhaps = self.perhaps.map_or(given, |perhaps| perhaps.max(given));
-        Self { perhaps: Some(perhaps), ..self }
+        let Perhaps { least, most } = self.perhaps.unwrap_or(Perhaps { least: given, most: given });
+        Self { perhaps: Some(Perhaps { least: least.min(given), most: most.max(given) }), ..self }
     }
 }
 
@@ -383,4 +400,36 @@ pub enum EndedBy {
     Admission,
     /// The node, for the sake of others: the message of its condition `DisruptionTarget`.
     Node(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(limit: u64) -> CpuMemory {
+        CpuMemory { cpu_limit: limit, memory_limit: 7, ..CpuMemory::default() }
+    }
+
+    #[test]
+    fn what_was_perhaps_given_is_known_again_only_when_it_was_given() {
+        let has = Actuated { has: cpu(250), perhaps: None };
+        // Limits that it was perhaps given since; whether it has 250 for sure; what it has at least and at most.
+        for (perhaps, is_known, least, most) in [
+            (&[][..], true, 250, 250),
+            (&[250], true, 250, 250),
+            (&[200], false, 200, 250),
+            (&[300], false, 250, 300),
+            (&[200, 250], false, 200, 250),
+            (&[0], false, 250, 0),
+            (&[0, 250], false, 250, 0),
+        ] {
+            let run = perhaps.iter().fold(has, |run, limit| run.perhaps_given(cpu(*limit)));
+            let is_known_of = |resource| run.is(resource, cpu(250));
+            assert_eq!(is_known_of(Resizable::Cpu), is_known, "{perhaps:?}");
+            assert!(is_known_of(Resizable::Memory), "{perhaps:?}");
+            assert_eq!((run.least().cpu_limit, run.most().cpu_limit), (least, most), "{perhaps:?}");
+            let given = run.given(Resizable::Cpu, cpu(100));
+            assert_eq!(given, Actuated { has: cpu(100), perhaps: None }, "{perhaps:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use berth_core::{
     id::{ContainerId, ContainerName, PodName, SandboxId},
     observation::Exit,
     record::{
-        Actuated, Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Hooked, PostStart, Probed,
+        Actuated, Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Hooked, Perhaps, PostStart, Probed,
         Resizing, RestartBackoff, RunImage, TerminalRecord, TerminationRecord, Transition,
     },
     spec::{CpuMemory, Resize, Source, Unallocated},
@@ -45,7 +45,10 @@ fn container() -> ContainerRecord {
         stopping: Some(TerminationRecord { began: mono(91), deadline: mono(95) }),
         actuated: Some(Actuated {
             has: CpuMemory { cpu_request: 1, cpu_limit: 2, memory_request: 3, memory_limit: 4 },
-            perhaps: Some(CpuMemory { cpu_request: 5, ..CpuMemory::default() }),
+            perhaps: Some(Perhaps {
+                least: CpuMemory { cpu_request: 5, ..CpuMemory::default() },
+                most: CpuMemory { cpu_request: 6, ..CpuMemory::default() },
+            }),
         }),
         probed: Probed { started: true, ready: false, afterwards: Afterwards::Never },
         hooked: Hooked {

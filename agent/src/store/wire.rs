@@ -137,6 +137,9 @@ struct WireActuated {
     has: WireCpuMemory,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     perhaps: Option<WireCpuMemory>,
+    /// Absent where it is the same as `perhaps`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at_least: Option<WireCpuMemory>,
 }
 
 /// Thousandths of a core and bytes; 0 is none.

@@ -108,6 +108,19 @@ impl CpuMemory {
             memory_limit: limit(self.memory_limit, other.memory_limit),
         }
     }
+
+    /// The smaller of each: no limit is the largest.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        let limit =
+            |one: u64, other: u64| if one == 0 || other == 0 { one.max(other) } else { one.min(other) };
+        Self {
+            cpu_request: self.cpu_request.min(other.cpu_request),
+            cpu_limit: limit(self.cpu_limit, other.cpu_limit),
+            memory_request: self.memory_request.min(other.memory_request),
+            memory_limit: limit(self.memory_limit, other.memory_limit),
+        }
+    }
 }
 
 /// Quality-of-service class of a pod.

@@ -6,8 +6,8 @@ use berth_core::{
     id::{Attempt, ContainerId, ContainerName, PodUid},
     observation::Exit,
     record::{
-        Actuated, Afterwards, ContainerRecord, ExitRecord, Hooked, PostStart, Probed, RestartBackoff,
-        RunImage,
+        Actuated, Afterwards, ContainerRecord, ExitRecord, Hooked, Perhaps, PostStart, Probed,
+        RestartBackoff, RunImage,
     },
     spec::CpuMemory,
     status::RunUser,
@@ -40,7 +40,8 @@ impl From<&ContainerRecord> for WireContainer {
             stopping: record.stopping.map(WireTermination::from),
             actuated: record.actuated.map(|actuated| WireActuated {
                 has: actuated.has.into(),
-                perhaps: actuated.perhaps.map(WireCpuMemory::from),
+                perhaps: actuated.perhaps.map(|perhaps| perhaps.most.into()),
+                at_least: actuated.perhaps.filter(|it| it.least != it.most).map(|it| it.least.into()),
             }),
             probed: Some(WireProbed {
                 started: record.probed.started,
@@ -129,7 +130,10 @@ impl WireContainer {
             stopping: self.stopping.map(|stopping| stopping.record(&mono)),
             actuated: self.actuated.map(|actuated| Actuated {
                 has: actuated.has.into(),
-                perhaps: actuated.perhaps.map(CpuMemory::from),
+                perhaps: actuated.perhaps.map(|most| {
+                    let most = CpuMemory::from(most);
+                    Perhaps { least: actuated.at_least.map_or(most, CpuMemory::from), most }
+                }),
             }),
             exit: self.exit.map(|exit| exit.record(id_of, &mono)),
             last_exit: self.last_exit.map(|exit| exit.record(id_of, &mono)),

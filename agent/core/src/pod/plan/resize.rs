@@ -80,7 +80,7 @@ impl<'a> Planner<'a> {
         (!has.is(resource, wanted) && !restarts_to_resize(self.life, container)).then(|| Change {
             container,
             resource,
-            is_more: order(wanted) > has.perhaps.map_or(order(has.has), |one| order(one).min(order(has.has))),
+            is_more: order(wanted) > order(has.least()),
         })
     }
 }

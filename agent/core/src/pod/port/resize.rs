@@ -81,7 +81,7 @@ impl PodMachine {
         let Some(container) = self.container(name) else { return };
         let Some(has) = actuated(life, &container) else { return };
         let is_limited = |amounts: CpuMemory| amounts.amounts(resource).0 > 0;
-        let was_limited = is_limited(has.has) || has.perhaps.is_some_and(is_limited);
+        let was_limited = is_limited(has.least());
         let given = CpuMemory::of(&container.resources);
         let id = life.container_id(name);
         let request = ResizeRequest {
