@@ -13,12 +13,11 @@ use super::{
 use crate::{
     effect::{Act, Effect},
     id::PodUid,
-    pod::PodMachine,
+    pod::{PodMachine, port::status::Remains},
     record::Goal,
-    spec::{Pod, Source, UserMode},
+    spec::{Pod, Source},
     status::{Note, PodEvent, Severity},
     time::Now,
-    users::HostIds,
 };
 
 impl Node {
@@ -146,14 +145,12 @@ impl Node {
             self.has_waiting = true;
             return;
         }
-        let ids = self.ids_for(&spec);
         let mut pod = match &self.boot {
             Boot::Adopting(inherited) if !inherited.is_gone(&uid) => {
                 PodMachine::found(spec, &inherited.observation, now)
             }
             Boot::Waiting | Boot::Adopting(_) | Boot::Done => PodMachine::new(spec, now),
         };
-        pod.give_ids(ids);
         if let Verdict::Rejected { reason, message } = verdict {
             pod.reject(&reason, &message, now);
         }
@@ -163,14 +160,17 @@ impl Node {
         self.advance(&uid, now);
     }
 
-    /// Ids of the node for a pod with a user namespace of its own.
-    fn ids_for(&self, spec: &Pod) -> Option<HostIds> {
-        match spec.users {
-            UserMode::Node => None,
-            UserMode::Pod => {
-                let taken = self.pods.values().filter_map(|pod| pod.life().record.ids);
-                self.config.pod_ids.give(&spec.uid, taken)
-            }
+    /// Gives a pod with a user namespace of its own ids of the node, when it has none yet. A pod that has ended leaves its own once nothing
+    /// is left that has them (`SyncTerminatedPod` of `pkg/kubelet/kubelet.go`).
+    pub(super) fn give_ids(&mut self, uid: &PodUid) {
+        if !self.pods.get(uid).is_some_and(|pod| pod.life().lacks_ids()) {
+            return;
+        }
+        let has_some = |pod: &&PodMachine| pod.life().remains() == Remains::Something;
+        let taken = self.pods.values().filter(has_some).filter_map(|pod| pod.life().record.ids);
+        let ids = self.config.pod_ids.give(uid, taken);
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.give_ids(ids);
         }
     }
 

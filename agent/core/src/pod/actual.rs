@@ -23,7 +23,7 @@ use crate::{
         volume::Refresh,
     },
     record::{EndedBy, Goal, PodRecord},
-    spec::{NetworkMode, Pod, Source},
+    spec::{NetworkMode, Pod, Source, UserMode},
     time::{Mono, Now},
 };
 
@@ -52,6 +52,12 @@ impl Life {
         } else {
             Stage::Run
         }
+    }
+
+    /// Whether there were no ids of the node yet for its user namespace, so that nothing of it can be made.
+    #[must_use]
+    pub fn lacks_ids(&self) -> bool {
+        self.spec.users == UserMode::Pod && self.record.ids.is_none() && self.stage() == Stage::Run
     }
 
     /// Whether the pod has a network of its own.

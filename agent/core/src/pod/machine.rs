@@ -346,6 +346,9 @@ fn is_same_frame(old: &Pod, new: &Pod) -> bool {
         && old.ephemeral_containers.iter().all(is_kept)
         && old.name == new.name
         && old.network == new.network
+        && old.users == new.users
+        && old.pid == new.pid
+        && old.ipc == new.ipc
         && old.volumes == new.volumes
         && old.qos == new.qos
 }

@@ -1,16 +1,28 @@
 //! Ids of the node that an administrator has set aside for pods: those of the user `kubelet` in `subuid(5)` and `subgid(5)`.
 //!
+//! They count where a kubelet would ask for them: where there is that user, and `getsubids`, which comes with the tools that set ids aside.
+//! `useradd` writes a line for each user it makes, which says nothing about pods by itself.
+//!
 //! Source: `getKubeletMappings` and `parseGetSubIdsOutput` of `pkg/kubelet/kubelet_pods.go`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use super::{FactsError, text_or_empty};
 
 const USER: &str = "kubelet";
+const USERS: &str = "/etc/passwd";
+const TOOL: &str = "getsubids";
 const FILES: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
 
 /// The first id and how many; none where nothing is set aside.
 pub(super) fn sub_ids() -> Result<Option<(u32, u32)>, FactsError> {
+    if !(has_user(&text_or_empty(Path::new(USERS))?) && has_tool(env::var_os("PATH").as_deref())) {
+        return Ok(None);
+    }
     let [users, groups] = FILES.map(|file| of_file(Path::new(file)));
     match (users?, groups?) {
         (users, groups) if users == groups => Ok(users),
@@ -19,6 +31,14 @@ pub(super) fn sub_ids() -> Result<Option<(u32, u32)>, FactsError> {
             why: "its ids are not those of /etc/subuid",
         }),
     }
+}
+
+fn has_user(users: &str) -> bool {
+    users.lines().any(|line| line.split(':').next() == Some(USER))
+}
+
+fn has_tool(path: Option<&OsStr>) -> bool {
+    path.is_some_and(|path| env::split_paths(path).any(|dir| dir.join(TOOL).is_file()))
 }
 
 fn of_file(path: &Path) -> Result<Option<(u32, u32)>, FactsError> {
@@ -43,6 +63,23 @@ fn parse(text: &str) -> Result<Option<(u32, u32)>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_count_where_there_is_the_user_and_the_tool() {
+        for (users, expected) in [
+            ("", false),
+            ("root:x:0:0::/root:/bin/sh\nkubelet:x:999:999::/:/bin/false\n", true),
+            ("kubelets:x:1:1:::\n", false),
+            ("a:x:1:1:kubelet:/kubelet:kubelet\n", false),
+        ] {
+            assert_eq!(has_user(users), expected, "{users}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = env::join_paths([Path::new("/absent"), dir.path()]).unwrap();
+        assert!(!has_tool(None) && !has_tool(Some(&path)));
+        std::fs::write(dir.path().join(TOOL), "").unwrap();
+        assert!(has_tool(Some(&path)));
+    }
 
     #[test]
     fn the_line_of_the_kubelet_is_read_where_there_is_one() {

@@ -7,7 +7,7 @@ use crate::{
     pod::{
         actual::{Actual, Preparing, Run},
         port::{image::ImageUse, removal::Leftover, sandbox, volume::Refresh},
-        restart::{could_not_start, due, is_of_another, runs_again},
+        restart::{could_not_start, due, due_after_a_stop, is_of_another, runs_again},
         step::{PodResource, Step},
         turn::is_in_turn,
     },
@@ -38,7 +38,8 @@ impl Planner<'_> {
         if actual.has_old_sandbox() {
             return;
         }
-        if self.life.is_wired() {
+        // Without ids the sandbox is refused, and tells so.
+        if self.life.is_wired() && !self.life.lacks_ids() {
             self.wired_sandbox();
         } else if self.is_due(&actual.sandbox) {
             self.push(Step::Ensure(PodResource::Sandbox));
@@ -108,6 +109,9 @@ impl Planner<'_> {
     /// Begins runs that are due and brings those that are not started yet forward, all at once: the image and the
     /// writable layer of a later container do not wait for an earlier one.
     pub(super) fn prepare_containers(&mut self) {
+        if self.life.lacks_ids() {
+            return;
+        }
         for container in self.life.spec.all_containers() {
             match self.life.run(&container.name) {
                 Run::Idle => self.idle(container, Announced::No),
@@ -159,12 +163,12 @@ impl Planner<'_> {
         if self.is_stale_init(container, record) {
             return Next::Now;
         }
-        let again = self.life.record.is_replaced(record)
-            || runs_again(container, self.life.spec.restart_policy, exit.exit.code);
+        let is_replaced = self.life.record.is_replaced(record);
+        let again = is_replaced || runs_again(container, self.life.spec.restart_policy, exit.exit.code);
         if !again || (container.kind == ContainerKind::Init && self.is_initialized()) {
             return Next::None;
         }
-        Next::At(due(record, exit))
+        Next::At(if is_replaced { due_after_a_stop(record, exit) } else { due(record, exit) })
     }
 
     /// Whether an init container ended well, but in an earlier sandbox: a new sandbox is initialized anew.
