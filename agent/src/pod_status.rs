@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use berth_core::{
     spec::{ContainerKind, Pod},
-    status::{Condition, ContainerState, ContainerStatus, PodStatus, RunUser, Terminated},
+    status::{Condition, ConditionKind, ContainerState, ContainerStatus, PodStatus, RunUser, Terminated},
 };
 use k8s_openapi::{
     api::core::v1::{
@@ -157,9 +157,15 @@ fn condition(condition: &Condition, pod: &Pod) -> PodCondition {
         reason: text(&condition.reason),
         message: text(&condition.message),
         last_transition_time: Some(Time(condition.since)),
-        observed_generation: condition.generation.or(pod.generation),
+        observed_generation: observed_generation(condition, pod),
         ..PodCondition::default()
     }
+}
+
+/// `GenerateAllContainersRestartingCondition` of `pkg/kubelet/status/generate.go` names none.
+fn observed_generation(condition: &Condition, pod: &Pod) -> Option<i64> {
+    let generation = condition.generation.or(pod.generation);
+    generation.filter(|_| condition.kind != ConditionKind::AllContainersRestarting)
 }
 
 fn container(status: &ContainerStatus) -> ApiContainerStatus {
@@ -224,7 +230,6 @@ mod tests {
     use berth_core::{
         id::{ContainerId, ContainerName, PodName, PodUid},
         spec::{CpuMemory, QosClass, Resize, Source},
-        status::ConditionKind,
         status::Phase,
     };
     use jiff::Timestamp;

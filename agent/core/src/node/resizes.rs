@@ -86,6 +86,8 @@ impl Resizes {
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Allocated,
+    /// Others are being ended for it. The kubelet waits until they have.
+    Waits,
     /// Not, or not yet.
     Left {
         /// The reason that the event names.
@@ -112,6 +114,7 @@ impl Node {
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     match verdict {
                         Verdict::Allocated => pod.allocate(now.mono),
+                        Verdict::Waits => {}
                         Verdict::Left { reason, why } => pod.leave_unallocated(&reason, why),
                     }
                 }
@@ -153,7 +156,7 @@ impl Node {
         let (reason, message) = match unfit {
             Some(unfit) if asked.is_critical() => (unfit.reason(), unfit.message()),
             None if asked.is_critical() => match self.make_room(asked, now) {
-                Ok(()) => (first.reason(), first.message()),
+                Ok(()) => return Verdict::Waits,
                 Err(message) => (NO_VICTIMS.to_owned(), message),
             },
             Some(_) | None => (first.reason(), first.message()),

@@ -6,15 +6,18 @@ use super::{
     actual::{Preparing, Run, RunEnd},
     grace,
     machine::{PodMachine, Shared},
-    port::image::ImageUse,
+    port::{
+        hook::{Hooking, hook_has_failed},
+        image::ImageUse,
+    },
     resource::Resource,
-    restart::{is_of_another, next_back_off},
+    restart::{Stopped, is_of_another, next_back_off},
     text::{about, about_pod, pod_text},
 };
 use crate::{
     id::{ContainerId, ContainerName},
     record::{ContainerRecord, Hooked, Probed, TerminalRecord},
-    spec::{Container, ContainerKind},
+    spec::{Container, ContainerKind, HookMoment},
     status::Severity,
     time::{Mono, Now},
 };
@@ -24,15 +27,23 @@ impl PodMachine {
         self.life.spec.all_containers().find(|container| container.name == *name).cloned()
     }
 
-    /// What the run before still has under way of a hook is given up with it.
+    /// What the run before still has under way of a hook is given up with it. A preStop hook has failed by that: it did not end before its
+    /// container.
     pub(super) fn set_run(&mut self, name: &ContainerName, run: Run) {
         let under_way = |run: &Run| match run {
-            Run::Running(running) => running.hook.op(),
+            Run::Running(running) => running.hook.under_way(),
             Run::Idle | Run::BackingOff | Run::Preparing(_) | Run::Starting(_) | Run::Ended(_) => None,
         };
         let goes_on = under_way(&run);
         let before = self.life.actual.containers.insert(name.clone(), run);
-        self.given_up.extend(before.as_ref().and_then(under_way).filter(|op| Some(*op) != goes_on));
+        let Some((op, moment)) = before.as_ref().and_then(under_way) else { return };
+        if goes_on.is_some_and(|(goes_on, _)| goes_on == op) {
+            return;
+        }
+        self.given_up.push(op);
+        if moment == HookMoment::PreStop {
+            self.notes.push(hook_has_failed(name, moment));
+        }
     }
 
     pub(super) fn end(&mut self, end: TerminalRecord, now: Mono) {
@@ -46,6 +57,7 @@ impl PodMachine {
     pub(super) fn begin(&mut self, name: &ContainerName, shared: &Shared<'_>, now: Mono) {
         let Some(container) = self.container(name) else { return };
         let longest = shared.config.crash_backoff_max;
+        let stopped = self.how_it_stopped(name);
         let containers = &mut self.life.record.containers;
         let rootfs = match containers.get_mut(name) {
             None => {
@@ -54,7 +66,7 @@ impl PodMachine {
                 Resource::Absent
             }
             Some(record) if record.exit.is_some() => {
-                record.backoff = next_back_off(record, longest, now);
+                record.backoff = next_back_off(record, stopped, longest, now);
                 record.renew(&self.life.record.uid, name);
                 record.begun_at = now;
                 record.anew = false;
@@ -67,7 +79,7 @@ impl PodMachine {
                 record.probed = Probed::default();
                 record.hooked = Hooked::default();
                 if is_of_another(record) {
-                    record.backoff = next_back_off(record, longest, now);
+                    record.backoff = next_back_off(record, Stopped::No, longest, now);
                     record.begun_at = now;
                 }
                 Resource::Unknown
@@ -83,6 +95,12 @@ impl PodMachine {
             end: None,
         };
         self.set_run(name, Run::Preparing(preparing));
+    }
+
+    fn how_it_stopped(&self, name: &ContainerName) -> Stopped {
+        let record = &self.life.record;
+        let is_replaced = record.containers.get(name).is_some_and(|run| record.is_replaced(run));
+        if is_replaced { Stopped::Alone } else { Stopped::No }
     }
 
     pub(super) fn back_off(&mut self, name: &ContainerName) {
@@ -131,6 +149,18 @@ impl PodMachine {
         if let Some(record) = self.life.record.containers.get_mut(name) {
             record.stopping = Some(grace::stop_container(left, now));
             self.notes.push(about(name, Severity::Normal, "Killing", text));
+        }
+        self.take_back_post_start(name);
+    }
+
+    /// A hook after the start that still waits for the record is not run: its container is to stop.
+    fn take_back_post_start(&mut self, name: &ContainerName) {
+        let Some(Run::Running(running)) = self.life.actual.containers.get_mut(name) else { return };
+        if let Hooking::Asked { op, moment: HookMoment::PostStart, .. } = running.hook
+            && self.acts.iter().any(|(asked, _)| *asked == op)
+        {
+            running.hook = Hooking::No;
+            self.given_up.push(op);
         }
     }
 }

@@ -138,22 +138,48 @@ pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
     forgiven.min(exit.at + Duration::from_millis(backoff.delay_ms))
 }
 
+/// When the next run may begin of one that was stopped alone so that it runs again. The kubelet decides that by what it saw before the stop:
+/// by the end of the run before. While it had not waited long enough after that one, it waits after this one. Source: `SyncPod` of
+/// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`, whose `doBackOff` is given the status from before the kill.
+#[must_use]
+pub(super) fn due_after_a_stop(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
+    let is_backing_off = record.last_exit.as_ref().is_some_and(|before| due(record, before) > exit.at);
+    if is_backing_off { due(record, exit) } else { exit.at }
+}
+
 /// Whether a restart that was decided and never begun is one of another version by now, whose own back-off goes on.
 #[must_use]
 pub(super) fn is_of_another(record: &ContainerRecord) -> bool {
-    let RestartBackoff { delay_ms, since } = record.backoff;
+    let RestartBackoff { since, .. } = record.backoff;
     let is_restart = record.exit.is_none() && record.last_exit.is_some() && !record.anew;
-    is_restart && (delay_ms == 0 || since != record.begun_at)
+    is_restart && since != record.begun_at
 }
 
-/// The back-off after the next run, which is begun now.
+/// The back-off after the next run, which is begun now. A first run that was stopped so that it runs again counts for nothing.
 #[must_use]
-pub(super) fn next_back_off(record: &ContainerRecord, longest: Duration, now: Mono) -> RestartBackoff {
+pub(super) fn next_back_off(
+    record: &ContainerRecord,
+    stopped: Stopped,
+    longest: Duration,
+    now: Mono,
+) -> RestartBackoff {
+    if stopped == Stopped::Alone && record.last_exit.is_none() {
+        return in_force(Duration::ZERO, now);
+    }
     let delay_ms = record.backoff.delay_ms;
     if delay_ms == 0 || is_forgiven(&record.backoff, now) {
         return first_back_off(longest, now);
     }
     in_force(Duration::from_millis(delay_ms).saturating_mul(2).min(longest), now)
+}
+
+/// How a run came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// By itself, or with others.
+    No,
+    /// It was stopped alone, so that it runs again.
+    Alone,
 }
 
 /// The back-off after the first restart.
@@ -168,11 +194,14 @@ pub(super) fn first_back_off(longest: Duration, now: Mono) -> RestartBackoff {
 pub(super) fn waited(record: &ContainerRecord) -> Duration {
     let delay = Duration::from_millis(record.backoff.delay_ms);
     let doubled = (0..16).map(|times| CRASH_BACKOFF_FIRST * 2_u32.pow(times)).position(|one| one == delay);
-    match (record.attempt, doubled) {
+    let waited = match (record.attempt, doubled) {
         (0 | 1, _) | (_, Some(0)) => Duration::ZERO,
         (_, Some(_)) => delay / 2,
         (_, None) => delay,
-    }
+    };
+    // One that was stopped so that it runs again may have waited for nothing.
+    let is_long = record.last_exit.as_ref().is_some_and(|exit| record.begun_at >= exit.at + waited);
+    if is_long { waited } else { Duration::ZERO }
 }
 
 fn in_force(delay: Duration, since: Mono) -> RestartBackoff {

@@ -1,7 +1,7 @@
 //! How a pod is taken down.
 //!
 //! All containers begin to stop at once, with their preStop hooks. Then main, init and ephemeral containers get their stop signal, sidecars
-//! in reverse order after all main and init containers have ended; what runs at the deadline is killed. Then everything goes: what needs a resource before the resource.
+//! in reverse order after all main containers have ended; what runs at the deadline is killed. Then everything goes: what needs a resource before the resource.
 //! Source: `pkg/kubelet/kuberuntime/kuberuntime_container.go` `killContainersWithSyncResult`, `killContainer`,
 //! `kuberuntime_termination_order.go`.
 
@@ -61,26 +61,26 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Every container, and whether its turn to stop has come: sidecars wait for main and init containers, and for the
-    /// sidecars after them. Nobody waits for ephemeral containers.
+    /// Every container, and whether its turn to stop has come: sidecars wait for main containers, and for the sidecars after them.
+    /// Nobody waits for init and ephemeral containers.
     fn stop_order(&self) -> Vec<(&'a Container, Turn)> {
         let spec = &self.life.spec;
         let mut turn = Turn::Now;
         let mut order = Vec::new();
-        for container in spec.containers.iter().chain(&spec.init_containers) {
-            if container.kind != ContainerKind::Sidecar {
-                order.push((&**container, Turn::Now));
-                if self.has_task(container) {
-                    turn = Turn::Later;
-                }
+        for container in &spec.containers {
+            order.push((&**container, Turn::Now));
+            if self.has_task(container) {
+                turn = Turn::Later;
             }
         }
         for container in spec.init_containers.iter().rev() {
-            if container.kind == ContainerKind::Sidecar {
-                order.push((&**container, turn));
-                if self.has_task(container) {
-                    turn = Turn::Later;
-                }
+            if container.kind != ContainerKind::Sidecar {
+                order.push((&**container, Turn::Now));
+                continue;
+            }
+            order.push((&**container, turn));
+            if self.has_task(container) {
+                turn = Turn::Later;
             }
         }
         order.extend(spec.ephemeral_containers.iter().map(|container| (&**container, Turn::Now)));

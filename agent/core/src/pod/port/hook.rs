@@ -32,7 +32,7 @@ use crate::{
     record::PostStart,
     short::{FAILURE_BYTES_MAX, short},
     spec::{Hook, HookMoment},
-    status::Severity,
+    status::{PodEvent, Severity},
     time::Mono,
 };
 
@@ -109,10 +109,10 @@ pub enum Hooking {
 }
 
 impl Hooking {
-    /// The effect that is under way.
-    pub(in crate::pod) fn op(self) -> Option<OpId> {
+    /// The effect that is under way, and which hook it is.
+    pub(in crate::pod) fn under_way(self) -> Option<(OpId, HookMoment)> {
         match self {
-            Self::Asked { op, .. } => Some(op),
+            Self::Asked { op, moment, .. } => Some((op, moment)),
             Self::No | Self::Again { .. } => None,
         }
     }
@@ -227,17 +227,12 @@ impl PodMachine {
         }
     }
 
-    /// Why is not in the event, since it may be secret.
     fn hook_failed(&mut self, name: &ContainerName, moment: HookMoment, why: String, now: Mono) {
         let (pod, stage) = (&self.life.record, self.life.stage());
         let ends = stage == Stage::Stop || pod.replacing.is_some() || pod.restarting.is_some();
         let Some(record) = self.life.record.containers.get_mut(name) else { return };
         let is_to_stop = ends || record.stopping.is_some();
-        let (reason, text) = match moment {
-            HookMoment::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
-            HookMoment::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
-        };
-        self.notes.push(about(name, Severity::Warning, reason, text));
+        self.notes.push(hook_has_failed(name, moment));
         match moment {
             HookMoment::PreStop => record.hooked.pre_stop = true,
             // What is to stop for another reason does what that says.
@@ -277,6 +272,15 @@ impl PodMachine {
             }
         }
     }
+}
+
+/// Why is not in the event, since it may be secret.
+pub(in crate::pod) fn hook_has_failed(name: &ContainerName, moment: HookMoment) -> PodEvent {
+    let (reason, text) = match moment {
+        HookMoment::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
+        HookMoment::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
+    };
+    about(name, Severity::Warning, reason, text)
 }
 
 fn may_be_run_again(kind: FailureKind) -> bool {

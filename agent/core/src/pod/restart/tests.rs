@@ -20,7 +20,7 @@ use crate::{
 const LONGEST: Duration = Duration::from_secs(300);
 
 fn next_backoff_ms(record: &ContainerRecord, exit: &ExitRecord, longest: Duration) -> u64 {
-    next_back_off(record, longest, exit.at).delay_ms
+    next_back_off(record, Stopped::No, longest, exit.at).delay_ms
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_back_off_is_forgiven_ten_minutes_after_the_restart_also_while_it_is_waited_
         let (record, exit) = ended(100, 100 + ran, delay * 1000);
         let due = due(&record, &exit);
         assert_eq!(due.since(exit.at).as_millis(), waits_ms, "{ran} {delay}");
-        let next = next_back_off(&record, LONGEST, due);
+        let next = next_back_off(&record, Stopped::No, LONGEST, due);
         assert_eq!(next.delay_ms == 10_000, is_first, "{ran} {delay}: {next:?}");
     }
 }
@@ -245,15 +245,46 @@ fn what_a_run_has_waited_follows_from_the_delay_after_it() {
     {
         let (mut record, _) = ended(100, 101, delay_s * 1000);
         record.attempt = attempt;
-        assert_eq!(waited(&record), Duration::from_secs(expected), "{attempt} {delay_s}");
+        let before = |since_s: u64| {
+            let (_, exit) = ended(0, 100 - since_s, 0);
+            ContainerRecord { last_exit: Some(exit), exit: None, ..record.clone() }
+        };
+        assert_eq!(waited(&before(expected)), Duration::from_secs(expected), "{attempt} {delay_s}");
+        if expected > 0 {
+            assert_eq!(waited(&before(expected - 1)), Duration::ZERO, "{attempt} {delay_s}: it did not wait");
+        }
     }
+}
+
+#[test]
+fn what_is_stopped_to_run_again_waits_as_long_as_the_end_before_it_says() {
+    // What a container comes to whose liveness probe fails so many seconds after each start: how long it waits each time.
+    for (runs_s, waits_s) in
+        [(60, [0, 0, 0, 0, 0, 80, 160, 300]), (5, [0, 0, 10, 20, 40, 80, 160, 300]), (400, [0; 8])]
+    {
+        let mut begun = 0;
+        let (mut record, _) = ended(0, 1, 0);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let (_, exit) = ended(begun, begun + runs_s, 0);
+            let due = due_after_a_stop(&record, &exit);
+            waits.push(due.since(exit.at).as_secs());
+            record.backoff = next_back_off(&record, Stopped::Alone, LONGEST, due);
+            record.last_exit = Some(exit);
+            begun = due.0.as_secs();
+        }
+        assert_eq!(waits, waits_s, "{runs_s}");
+    }
+    let (record, exit) = ended(0, 5, 0);
+    let next = next_back_off(&record, Stopped::Alone, LONGEST, exit.at);
+    assert_eq!((next.delay_ms, next.since), (0, exit.at), "a first run that was stopped counts for nothing");
 }
 
 #[test]
 fn a_restart_becomes_one_of_another_version_when_the_back_off_in_force_was_not_set_for_it() {
     // The delay in force, when it was set, and when the restart was decided; whether it was begun for another version.
     for (delay, since, begun_at, expected) in
-        [(10_000, 100, 100, false), (0, 0, 100, true), (0, 0, 0, true), (10_000, 80, 100, true)]
+        [(10_000, 100, 100, false), (0, 0, 100, true), (0, 100, 100, false), (10_000, 80, 100, true)]
     {
         let (mut record, exit) = ended(begun_at, begun_at + 1, delay);
         record.backoff.since = Mono(Duration::from_secs(since));

@@ -179,6 +179,11 @@ impl Run {
         self.process.and_then(|process| process.end)
     }
 
+    /// Whether the agent stopped it, and it alone, so that it runs again.
+    pub(super) fn is_stopped_alone(&self) -> bool {
+        self.stopped.is_some() && self.hooks.failed.is_none() && self.given_up.is_none()
+    }
+
     /// Whether nobody could say how it ended, so that it counts as failed.
     pub(super) fn may_be_unknown(&self) -> bool {
         self.is_lost || self.is_unanswered() || self.kills >= KILLS_BEFORE_REMOVAL

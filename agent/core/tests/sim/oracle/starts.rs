@@ -195,10 +195,17 @@ impl Account {
         let is_same = |made_from: &Container| {
             made_from.image == container.image && made_from.resources == container.resources
         };
-        // The first run of all is no restart.
-        let is_restart = |pair: &&[Run]| is_same(&pair[1].container) && pair[0].round == pair[1].round;
+        // The first run of all is no restart, nor is what follows it when the agent stopped it.
+        let counts = |pair: &[Run]| pair[0].attempt > 0 || !pair[0].is_stopped_alone();
+        let is_restart =
+            |pair: &&[Run]| is_same(&pair[1].container) && pair[0].round == pair[1].round && counts(pair);
         let before = runs.windows(2).rev().find(is_restart).map(|pair| &pair[0]);
         let (_, began_after) = before?.end()?;
+        // What the agent stops runs again at once, unless the run before it ended a moment ago.
+        let last_but_one = runs.iter().rev().nth(1).and_then(Run::end);
+        if last.is_stopped_alone() && last_but_one.is_none_or(|(_, end)| at.since(end) >= BACKOFF_FIRST) {
+            return None;
+        }
         let is_fresh = at.since(began_after) > BACKOFF_RESET;
         let is_init_anew = container.kind == ContainerKind::Init && exit.code == 0;
         // It counts as ended when it was given up, and that comes before its removal.

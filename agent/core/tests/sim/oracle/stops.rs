@@ -343,7 +343,7 @@ impl Account {
         let runs = |run: &Run| run.is_running() && run.kills < KILLS_BEFORE_REMOVAL;
         let unlearned = |one: &ContainerName| self.last_run(one).is_some_and(Run::is_unanswered);
         let is_waited_for = |one: &ContainerName| self.runs_of(one).iter().any(runs) && !unlearned(one);
-        let others = self.spec.fixed_containers().filter(|one| one.kind != ContainerKind::Sidecar);
+        let others = self.spec.containers.iter();
         let sidecars = self.spec.init_containers.iter().filter(|one| one.kind == ContainerKind::Sidecar);
         let after = sidecars.skip_while(|one| one.name != *name).skip(1);
         let mut before = others.chain(after).map(|one| &one.name);
