@@ -89,7 +89,7 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::WriteFiles(files) => {
             files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
         }
-        Work::EnvFile { root, path } => return env_file::read(&root, &path).map(Answer::EnvFile),
+        Work::EnvFiles(wanted) => return env_file::read(&wanted).map(Answer::EnvFiles),
         Work::TerminationMessage { file, log } => {
             let path = |text: &'_ Option<String>| text.as_deref().map(Path::new).map(Path::to_owned);
             return termination::message(path(&file).as_deref(), path(&log).as_deref())

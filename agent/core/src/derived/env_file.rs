@@ -3,6 +3,11 @@
 //! A value stands between single quotes, where nothing has a meaning, and may go over several lines. Source: `ParseEnv` of
 //! `pkg/kubelet/util/env/env_util.go`.
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
 use thiserror::Error;
 
 /// Most bytes of such a file.
@@ -37,38 +42,75 @@ enum Fault {
     TooLong,
 }
 
-/// The first value of a name, where the file has one. It is looked for in order: what is wrong behind it is not found.
-///
-/// # Errors
-/// A line before it, or of it, is none of such a file.
-pub fn value_of(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
-    let mut lines = lines(text);
-    while let Some((number, line)) = lines.next() {
-        let wrong = |fault| EnvFileError { line: number, fault };
-        let line = checked(number, line)?.trim_start_matches([' ', '\t']);
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let (found, rest) = line.split_once('=').ok_or_else(|| wrong(Fault::NoAssignment))?;
-        match found.trim_end_matches([' ', '\t']) {
-            "" => return Err(wrong(Fault::NoName)),
-            trimmed if trimmed.len() < found.len() => return Err(wrong(Fault::BlankBefore)),
-            _ => {}
-        }
-        // As a shell takes it: the name is empty, and what follows is another word.
-        if rest.starts_with([' ', '\t']) {
-            if found == name {
-                return Ok(None);
+/// What a file gives to those names that are wanted of it. What is in it may be secret.
+pub struct EnvFile {
+    /// The first value of each name that was found. An empty one counts as none.
+    found: BTreeMap<String, String>,
+    /// What is wrong behind them.
+    wrong: Option<EnvFileError>,
+}
+
+/// Values are not shown.
+impl fmt::Debug for EnvFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "({} values, wrong: {:?})", self.found.len(), self.wrong)
+    }
+}
+
+impl EnvFile {
+    /// Looks for names in order, until all are found: what is wrong behind them is not.
+    #[must_use]
+    pub fn read(text: &str, mut names: BTreeSet<&str>) -> Self {
+        let mut found = BTreeMap::new();
+        let mut lines = lines(text);
+        while !names.is_empty()
+            && let Some((number, line)) = lines.next()
+        {
+            match assignment(number, line, &mut lines) {
+                Ok(Some((name, value))) if names.remove(name) => drop(found.insert(name.to_owned(), value)),
+                Ok(_) => {}
+                Err(wrong) => return Self { found, wrong: Some(wrong) },
             }
-            continue;
         }
-        let begun = rest.strip_prefix('\'').ok_or_else(|| wrong(Fault::NoQuote))?;
-        let value = quoted(begun, number, &mut lines)?;
-        if found == name {
-            return Ok(Some(value).filter(|value| !value.is_empty()));
+        Self { found, wrong: None }
+    }
+
+    /// The value of one of these names, where the file has one.
+    ///
+    /// # Errors
+    /// A line before it, or of it, is none of such a file.
+    pub fn value(&self, name: &str) -> Result<Option<&str>, &EnvFileError> {
+        match (self.found.get(name), &self.wrong) {
+            (Some(value), _) => Ok(Some(value.as_str()).filter(|value| !value.is_empty())),
+            (None, None) => Ok(None),
+            (None, Some(wrong)) => Err(wrong),
         }
     }
-    Ok(None)
+}
+
+/// What a line assigns, with the lines into which its value goes on.
+fn assignment<'a>(
+    number: usize,
+    line: &'a str,
+    lines: &mut impl Iterator<Item = (usize, &'a str)>,
+) -> Result<Option<(&'a str, String)>, EnvFileError> {
+    let wrong = |fault| EnvFileError { line: number, fault };
+    let line = checked(number, line)?.trim_start_matches([' ', '\t']);
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let (name, rest) = line.split_once('=').ok_or_else(|| wrong(Fault::NoAssignment))?;
+    match name.trim_end_matches([' ', '\t']) {
+        "" => return Err(wrong(Fault::NoName)),
+        trimmed if trimmed.len() < name.len() => return Err(wrong(Fault::BlankBefore)),
+        _ => {}
+    }
+    // As a shell takes it: the name is empty, and what follows is another word.
+    if rest.starts_with([' ', '\t']) {
+        return Ok(Some((name, String::new())));
+    }
+    let begun = rest.strip_prefix('\'').ok_or_else(|| wrong(Fault::NoQuote))?;
+    Ok(Some((name, quoted(begun, number, lines)?)))
 }
 
 /// What stands between quotes, of which the first is behind us.
@@ -116,6 +158,11 @@ fn checked(number: usize, line: &str) -> Result<&str, EnvFileError> {
 mod tests {
     use super::*;
 
+    fn value_of(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
+        let file = EnvFile::read(text, BTreeSet::from([name]));
+        file.value(name).map(|value| value.map(str::to_owned)).map_err(Clone::clone)
+    }
+
     #[test]
     fn values_are_what_stands_between_quotes() {
         let value = |text: &str| value_of(text, "A").map_err(|error| error.to_string());
@@ -144,6 +191,23 @@ mod tests {
         ] {
             assert_eq!(value(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn one_reading_gives_all_that_is_wanted() {
+        let text = "B='2'\nA='1'\nC= '3'\nA='4'\nno assignment\nD='5'";
+        let file = EnvFile::read(text, BTreeSet::from(["A", "B", "C", "D", "E"]));
+        let wrong = EnvFileError { line: 5, fault: Fault::NoAssignment };
+        for (name, expected) in [
+            ("A", Ok(Some("1"))),
+            ("B", Ok(Some("2"))),
+            ("C", Ok(None)),
+            ("D", Err(&wrong)),
+            ("E", Err(&wrong)),
+        ] {
+            assert_eq!(file.value(name), expected, "{name}");
+        }
+        assert_eq!(EnvFile::read(text, BTreeSet::from(["A", "B", "C"])).wrong, None);
     }
 
     #[test]

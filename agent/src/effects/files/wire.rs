@@ -3,7 +3,7 @@
 use berth_core::{
     id::VolumeName,
     oci::{ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, SubPathBind},
-    spec::{HostPathType, Medium, MountPropagation},
+    spec::{FileKeyRef, HostPathType, Medium, MountPropagation},
 };
 use containerd_client::types::Mount;
 use serde::{Deserialize, Serialize};
@@ -112,6 +112,23 @@ impl From<FileText> for HostFile {
         let FileText { path, mode, owner, content, is_kept } = text;
         let existing = if is_kept { ExistingFile::Keep } else { ExistingFile::Replace };
         Self { path, mode, owner, content, existing }
+    }
+}
+
+/// A variable that a file of a volume gives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) struct FileKeyText {
+    /// Where the volume is.
+    pub(in crate::effects) root: String,
+    pub(in crate::effects) path: String,
+    pub(in crate::effects) key: String,
+    pub(in crate::effects) is_optional: bool,
+}
+
+impl FileKeyText {
+    pub(in crate::effects) fn new(root: &str, wanted: &FileKeyRef) -> Self {
+        let FileKeyRef { volume: _, path, key, optional } = wanted.clone();
+        Self { root: root.to_owned(), path, key, is_optional: optional }
     }
 }
 

@@ -17,12 +17,13 @@ use super::{
     host::Host,
     sub_path::Stage,
     wire::{
-        DeviceText, EmptyDirText, FileText, HostPathText, ImageVolumeText, LayerText, MountSourceText, Place,
-        SubPathText,
+        DeviceText, EmptyDirText, FileKeyText, FileText, HostPathText, ImageVolumeText, LayerText,
+        MountSourceText, Place, SubPathText,
     },
 };
 use crate::{
     causes::with_causes,
+    large,
     source::file::Found,
     usage::{Measured, Tree},
     volumes::ContentFile,
@@ -94,8 +95,8 @@ pub(in crate::effects) enum Work {
     WriteFiles(Vec<FileText>),
     /// Reads the termination message of a container. Answer: `TerminationMessage`.
     TerminationMessage { file: Option<String>, log: Option<String> },
-    /// Reads a file of variables in a volume. Answer: `EnvFile`.
-    EnvFile { root: String, path: String },
+    /// Reads variables in files of volumes. Answer: `EnvFiles`.
+    EnvFiles(Vec<FileKeyText>),
     /// Waits until the file systems of directories take changes. Changes nothing.
     Changeable(Vec<PathBuf>),
     /// Reads manifests. Answer: `Manifests`.
@@ -117,8 +118,8 @@ pub(in crate::effects) enum Answer {
     Accounts { passwd: String, group: String },
     /// A termination message.
     TerminationMessage(String),
-    /// A file of variables.
-    EnvFile(String),
+    /// Values of variables, in the order of the request.
+    EnvFiles(Vec<Option<String>>),
     /// What is at a path of manifests.
     Manifests(Found),
     /// Which of what was asked for is missing, by its place in the request.
@@ -203,7 +204,8 @@ pub(crate) async fn changeable(
 
 async fn ask(workers: &Workers, job: Job<'_>, work: &Work) -> Result<Result<Answer, Refused>, Failure> {
     let answer = workers.run(job, load(work)?).await.map_err(not_done)?;
-    serde_json::from_slice(&answer).map_err(|error| unknown(with_causes(&error)))
+    let read = large::read(answer.len(), move || serde_json::from_slice(&answer)).await;
+    read.map_err(|stopping| unknown(stopping.to_string()))?.map_err(|error| unknown(with_causes(&error)))
 }
 
 /// The message to a worker. The files of a volume are as large as a pod likes: they become a message when there is room for it.

@@ -78,7 +78,7 @@ pub(in crate::effects) async fn container(
         Answer::Done
         | Answer::Accounts { .. }
         | Answer::TerminationMessage(_)
-        | Answer::EnvFile(_)
+        | Answer::EnvFiles(_)
         | Answer::Manifests(_)
         | Answer::Missing(_)
         | Answer::Measured(_) => Err(unknown(format!("{what}: an answer to another request"))),
