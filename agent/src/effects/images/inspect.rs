@@ -341,6 +341,9 @@ pub(in crate::effects) fn chain_id(below: &str, diff_id: &str) -> String {
     format!("sha256:{hex}")
 }
 
+/// Most bytes of the name of a signal. It goes into the record of every container of the image; a longer one names none.
+const SIGNAL_BYTES_MAX: usize = 32;
+
 fn image_config(config: &ImageConfiguration) -> ImageConfig {
     let Some(config) = config.config() else { return ImageConfig::default() };
     ImageConfig {
@@ -349,7 +352,7 @@ fn image_config(config: &ImageConfiguration) -> ImageConfig {
         cmd: config.cmd().clone().unwrap_or_default(),
         user: config.user().clone().unwrap_or_default(),
         working_dir: config.working_dir().clone().unwrap_or_default(),
-        stop_signal: config.stop_signal().clone().filter(|signal| !signal.is_empty()),
+        stop_signal: config.stop_signal().clone().filter(|name| (1..=SIGNAL_BYTES_MAX).contains(&name.len())),
         volumes: config.volumes().clone().unwrap_or_default(),
     }
 }
@@ -406,6 +409,19 @@ mod tests {
             let error = document.unwrap_err();
             assert!(matches!(error, ImageError::Call(_)), "{ending:?}: {error:?}");
         }
+    }
+
+    #[test]
+    fn no_record_holds_what_is_too_long_for_a_signal() {
+        let given = |name: &str| {
+            let config = format!(
+                "{{\"architecture\":\"\",\"os\":\"\",\"rootfs\":{{\"type\":\"layers\",\"diff_ids\":[]}},\"config\":{{\"StopSignal\":\"{name}\"}}}}"
+            );
+            image_config(&serde_json::from_str(&config).unwrap()).stop_signal
+        };
+        assert_eq!(given("SIGRTMIN+3").as_deref(), Some("SIGRTMIN+3"));
+        assert_eq!(given(""), None);
+        assert_eq!(given(&"x".repeat(SIGNAL_BYTES_MAX + 1)), None);
     }
 
     #[test]
