@@ -29,7 +29,7 @@ use berth_proto::{
     TASK_V3,
     client::{CallError, Client, ShimClient},
     shim::{StateRequest, StateResponse, Task, TaskStatus, event::What, shim_service},
-    task::{DeleteRequest, DeleteResponse, KillRequest, task_service},
+    task::{DeleteRequest, DeleteResponse, KillRequest, UpdateTaskRequest, task_service},
 };
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
@@ -233,6 +233,15 @@ impl Shims {
     pub async fn signal(&self, sandbox: &SandboxId, kill: &KillRequest) -> Result<(), CallError> {
         let client = Client::connect(&self.socket(sandbox)).await?;
         client.call(TASK_V3, task_service::KILL, kill, None).await
+    }
+
+    /// Gives a container other resources without containerd. Waits for the answer as long as the shim takes.
+    ///
+    /// # Errors
+    /// See [`CallError`]; the status `NotFound` when the container has ended, `FailedPrecondition` when an earlier change has not.
+    pub async fn update(&self, sandbox: &SandboxId, update: &UpdateTaskRequest) -> Result<(), CallError> {
+        let client = Client::connect(&self.socket(sandbox)).await?;
+        client.call(TASK_V3, task_service::UPDATE, update, None).await
     }
 
     /// Deletes a container's task without containerd. One that runs is left alone.

@@ -181,6 +181,7 @@ fn ending() -> Vec<(Act, Row)> {
             Act::ResizeContainer(Box::new(ResizeRequest {
                 name: ContainerName::new("web"),
                 id: container(),
+                sandbox: sandbox(),
                 resources: LinuxResources::default(),
                 qos: QosClass::Burstable,
                 bounds: Vec::new(),

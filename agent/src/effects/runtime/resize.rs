@@ -1,5 +1,5 @@
-//! Other resources for containers that run: through containerd and their shim, so that their OCI runtime knows of it, and systemd where
-//! that keeps the cgroup.
+//! Other resources for containers that run: from their shim, as signals (`signal.rs`), so that their OCI runtime knows of it, and systemd
+//! where that keeps the cgroup.
 
 use std::sync::Arc;
 
@@ -8,8 +8,10 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::PodUid,
+    observation::ObservedTask,
     pod::port::resize::{MemoryBound, ResizeRequest, below_usage},
 };
+use berth_proto::{client::CallError, task, ttrpc::Code};
 use containerd_client::services::v1::UpdateTaskRequest;
 use prost_types::Any;
 
@@ -31,11 +33,39 @@ pub(in crate::effects) async fn container(
     let value =
         serde_json::to_vec(&request.resources).map_err(|error| failed(FailureKind::Config, &error))?;
     let resources = Some(Any { type_url: RESOURCES_URL.to_owned(), value });
-    let update = UpdateTaskRequest { container_id: id.to_owned(), resources, ..UpdateTaskRequest::default() };
+    let update =
+        task::UpdateTaskRequest { id: id.to_owned(), resources, ..task::UpdateTaskRequest::default() };
+    match host.shims.update(&request.sandbox, &update).await {
+        Ok(()) => Ok(Outcome::Done),
+        Err(CallError::Status(status)) if status.code == Code::NotFound => Ok(Outcome::Done),
+        Err(CallError::Connect { .. } | CallError::Lost(_)) => {
+            through_containerd(host, &request, update).await
+        }
+        Err(error) => Err(failed(FailureKind::Transient, &error)),
+    }
+}
+
+async fn through_containerd(
+    host: &Host,
+    request: &ResizeRequest,
+    update: task::UpdateTaskRequest,
+) -> Result<Outcome, Failure> {
+    let task::UpdateTaskRequest { id, resources, annotations: _ } = update;
+    let update = UpdateTaskRequest { container_id: id.clone(), resources, ..UpdateTaskRequest::default() };
     let mut client = host.containerd.tasks();
-    match host.containerd.call("change resources of", id, client.update(update)).await {
-        Err(error) if !error.is_shim_gone() => Err(error.into()),
-        Ok(_) | Err(_) => Ok(Outcome::Done),
+    match host.containerd.call("change resources of", &id, client.update(update)).await {
+        Ok(_) => Ok(Outcome::Done),
+        // What containerd has lost may run all the same.
+        Err(error) if error.is_shim_gone() => match host.shims.task(&request.sandbox, &request.id).await {
+            None | Some(ObservedTask::Absent | ObservedTask::Exited(_)) => Ok(Outcome::Done),
+            Some(
+                ObservedTask::Created
+                | ObservedTask::Starting
+                | ObservedTask::Running { .. }
+                | ObservedTask::Unknown,
+            ) => Err(failed(FailureKind::Unknown, &error)),
+        },
+        Err(error) => Err(error.into()),
     }
 }
 

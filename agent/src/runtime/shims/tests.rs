@@ -19,7 +19,10 @@ fn shims(run_dir: &Path) -> (Shims, SandboxId) {
 }
 
 /// Takes one call as a shim does, and answers it.
-async fn answer(listener: UnixListener, status: Option<Code>) -> (String, String, KillRequest) {
+async fn answer<T: prost::Message + Default>(
+    listener: UnixListener,
+    status: Option<Code>,
+) -> (String, String, T) {
     let (mut socket, _) = listener.accept().await.unwrap();
     let mut server = Server::default();
     let mut buffer = [0; 4096];
@@ -33,7 +36,7 @@ async fn answer(listener: UnixListener, status: Option<Code>) -> (String, String
     };
     server.respond(stream, status.map_or(Ok(Vec::new()), |code| Err(Status::new(code, "no"))));
     socket.write_all(&server.output().take()).await.unwrap();
-    (request.service.clone(), request.method.clone(), KillRequest::decode(&*request.payload).unwrap())
+    (request.service.clone(), request.method.clone(), T::decode(&*request.payload).unwrap())
 }
 
 #[tokio::test]
@@ -49,8 +52,20 @@ async fn a_signal_reaches_the_shim_without_containerd() {
 
     std::fs::remove_file(shims.socket(&sandbox)).unwrap();
     let listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
-    let (sent, _) = tokio::join!(shims.signal(&sandbox, &kill), answer(listener, Some(Code::NotFound)));
+    let (sent, _) =
+        tokio::join!(shims.signal(&sandbox, &kill), answer::<KillRequest>(listener, Some(Code::NotFound)));
     assert!(matches!(sent, Err(CallError::Status(status)) if status.code == Code::NotFound));
+}
+
+#[tokio::test]
+async fn other_resources_reach_the_shim_without_containerd() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shims, sandbox) = shims(dir.path());
+    let update = UpdateTaskRequest { id: "c1".to_owned(), ..UpdateTaskRequest::default() };
+    let listener = UnixListener::bind(shims.socket(&sandbox)).unwrap();
+    let (sent, heard) = tokio::join!(shims.update(&sandbox, &update), answer(listener, None));
+    sent.unwrap();
+    assert_eq!(heard, (TASK_V3.to_owned(), "Update".to_owned(), update));
 }
 
 #[tokio::test]

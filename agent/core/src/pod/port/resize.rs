@@ -8,7 +8,7 @@ use crate::{
     effect::Act,
     event::Outcome,
     failure::Failure,
-    id::{ContainerId, ContainerName},
+    id::{ContainerId, ContainerName, SandboxId},
     oci,
     pod::{
         actual::Life,
@@ -28,6 +28,8 @@ pub struct ResizeRequest {
     pub name: ContainerName,
     /// Its run.
     pub id: ContainerId,
+    /// The sandbox that it runs in, whose shim is asked.
+    pub sandbox: SandboxId,
     /// What its cgroup is to have of one resource: the rest is left as it is.
     pub resources: LinuxResources,
     /// Under which QoS parent the pod is.
@@ -87,6 +89,7 @@ impl PodMachine {
         let request = ResizeRequest {
             name: name.clone(),
             id: id.clone(),
+            sandbox: life.sandbox_id(),
             resources: oci::resized(shared.config, &life.spec, &container, resource, was_limited),
             qos: life.spec.qos,
             bounds: match resource {
