@@ -23,6 +23,7 @@ use nix::{
 };
 
 use super::{level, unified};
+use crate::absent::Absence as _;
 
 /// How long killed processes may take to leave a cgroup: the kernel frees the memory of a large one first.
 const EMPTY_WITHIN: Duration = Duration::from_secs(20);
@@ -182,24 +183,27 @@ impl Tree {
         Ok(true)
     }
 
-    /// Bytes of memory that are used in a level and below it.
+    /// Bytes of memory that are used in a level and below it; `None` when it is not there.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn memory_used(&self, path: &str) -> Result<u64, TreeError> {
+    pub fn memory_used(&self, path: &str) -> Result<Option<u64>, TreeError> {
         let name = match self.version {
             CgroupVersion::V1 => "memory.usage_in_bytes",
             CgroupVersion::V2 => "memory.current",
         };
         let dir = self.dir(path, Controller::Memory).ok_or(TreeError::NoController("memory"))?;
         let file = dir.join(name);
-        let text =
-            fs::read_to_string(&file).map_err(|source| TreeError::Read { file: file.clone(), source })?;
-        let number = text.trim().parse();
-        number.map_err(|error| TreeError::Read {
-            file,
-            source: io::Error::new(io::ErrorKind::InvalidData, error),
-        })
+        let not_a_number = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let number = fs::read_to_string(&file).and_then(|text| text.trim().parse().map_err(not_a_number));
+        match number {
+            Ok(number) => Ok(Some(number)),
+            // It was removed before this, or since the file was opened.
+            Err(error) if error.is_absence() || error.raw_os_error() == Some(Errno::ENODEV as i32) => {
+                Ok(None)
+            }
+            Err(source) => Err(TreeError::Read { file, source }),
+        }
     }
 
     /// Whether a level is there, in every hierarchy.

@@ -188,6 +188,32 @@ fn a_container_restarts_where_its_policy_says_so() {
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
+/// So the pod's use is asked when theirs has gone, and of theirs nothing is.
+#[test]
+fn those_that_restart_end_before_limits_of_others_become_lower() {
+    let asking = |generation, limits| {
+        let mut pod = version(generation, limits);
+        pods::edit(&mut pod, "main").resize_policy =
+            ResizePolicy { memory_restarts: true, cpu_restarts: false };
+        pod
+    };
+    let mut run = Run::new();
+    run.settle();
+    run.want(asking(1, [(100, 100), (200, 200)]));
+    run.settle();
+    run.want(asking(2, [(100, 50), (200, 150)]));
+    let at = run.until_asked(is_resize);
+    assert_eq!(run.world.running(&uid(), "main"), None);
+    let Effect::Pod { act: Act::ResizeContainer(request), .. } = &run.open[at] else { panic!("another") };
+    let bounds: Vec<_> = request.bounds.iter().map(|bound| (&bound.container, bound.limit / MIB)).collect();
+    let other = Some((request.name.clone(), request.id.clone()));
+    assert_eq!(bounds, [(&None, 200), (&other, 150)]);
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!((given(&run, "main"), given(&run, "other"), level(&run)), ((100, 50), (200, 150), (300, 200)));
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
 /// Each agent takes up what the one before was at, wherever that was killed.
 #[test]
 fn a_kill_at_any_point_of_a_resize_ends_in_the_same_state() {

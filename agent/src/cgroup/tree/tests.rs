@@ -102,6 +102,19 @@ fn version_2_of_this_machine() {
 }
 
 #[test]
+fn of_a_level_that_is_not_there_nothing_is_used() {
+    let bench = Bench::new();
+    let used = || bench.tree.memory_used("/kubepods/pod1/c1");
+    assert_eq!(used().unwrap(), None);
+    bench.tree.ensure("/kubepods/pod1/c1").unwrap();
+    let file = bench.file("/kubepods/pod1/c1/memory.current");
+    fs::write(&file, "4096\n").unwrap();
+    assert_eq!(used().unwrap(), Some(4096));
+    fs::write(&file, "much\n").unwrap();
+    used().unwrap_err();
+}
+
+#[test]
 fn a_level_has_its_values_or_not() {
     let bench = Bench::new();
     let files = [value(Controller::Cpu, "cpu.weight"), value(Controller::Hugetlb, "hugetlb.2MB.max")];

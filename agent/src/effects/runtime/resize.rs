@@ -84,9 +84,9 @@ async fn check(host: &Arc<Host>, pod: &PodUid, request: &ResizeRequest) -> Resul
     blocking(move || {
         let mut broken = Vec::new();
         for (path, bound) in bounds {
-            let used =
-                host.cgroups.memory_used(&path).map_err(|error| failed(FailureKind::Transient, &error))?;
-            broken.extend(bound.broken_by(used));
+            let used = host.cgroups.memory_used(&path);
+            let used = used.map_err(|error| failed(FailureKind::Transient, &error))?;
+            broken.extend(used.and_then(|used| bound.broken_by(used)));
         }
         if broken.is_empty() {
             return Ok(());

@@ -1,16 +1,16 @@
 //! What comes next of a resize that is allocated.
 //!
 //! The pod's cgroup grows, then memory changes, then CPU, of each first in the containers that get less and then in those that get more;
-//! at last the pod's cgroup shrinks. Containers whose policy is to restart are stopped meanwhile, and begin with what is allocated.
+//! at last the pod's cgroup shrinks. Before all of that containers end whose policy is to restart, and begin with what is allocated.
 //!
 //! Source: `computePodResizeAction` and `doPodResizeAction` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
 
 use super::Planner;
 use crate::{
     pod::{
-        actual::{Life, Run},
+        actual::Life,
         port::cgroup,
-        resize::{actuated, in_force, restarts_to_resize},
+        resize::{changes_running, in_force, is_ending_to_resize},
         resource::Resource,
         step::{PodResource, Step},
     },
@@ -43,6 +43,7 @@ impl<'a> Planner<'a> {
         // What gets less needs no room: of an agent that was killed the pod's cgroup may be the smaller one already.
         if let Some(Change { container, resource, is_more }) = self.next_change()
             && (fits || !is_more)
+            && !self.life.spec.fixed_containers().any(|container| is_ending_to_resize(self.life, container))
             && self.is_due(&actual.resize)
         {
             self.push(Step::Resize(container.name.clone(), resource));
@@ -68,16 +69,14 @@ impl<'a> Planner<'a> {
 
     /// What one that runs and goes on lacks of a resource, or has too much.
     fn change(&self, container: &'a Container, resource: Resizable) -> Option<Change<'a>> {
-        let record = self.life.record.containers.get(&container.name)?;
-        let goes_on = matches!(self.life.run(&container.name), Run::Running(_)) && record.stopping.is_none();
-        let has = actuated(self.life, container).filter(|_| goes_on)?;
+        let has = changes_running(self.life, container)?;
         let wanted = CpuMemory::of(&container.resources);
         // No limit is more than any.
         let order = |amounts: CpuMemory| {
             let (limit, request) = amounts.amounts(resource);
             (limit.wrapping_sub(1), request)
         };
-        (!has.is(resource, wanted) && !restarts_to_resize(self.life, container)).then(|| Change {
+        (!has.is(resource, wanted)).then(|| Change {
             container,
             resource,
             is_more: order(wanted) > order(has.least()),

@@ -15,7 +15,7 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        resize::{actuated, in_force},
+        resize::{actuated, changes_running, in_force},
         resource::{EndedEffect, Resource},
     },
     spec::{CpuMemory, Pod, QosClass, Resizable},
@@ -140,7 +140,7 @@ fn lowered(life: &Life, node: &NodeConfig) -> Vec<MemoryBound> {
     let (limit, has) = (pod(&life.spec), in_force(life).map_or(0, |before| pod(&before)));
     let of_pod = is_lower(limit, has).then_some(MemoryBound { container: None, limit });
     let of_containers = life.spec.fixed_containers().filter_map(|container| {
-        let has = actuated(life, container)?;
+        let has = changes_running(life, container)?;
         let limit = CpuMemory::of(&container.resources).memory_limit;
         let name = container.name.clone();
         let container = Some((name.clone(), life.container_id(&name)));

@@ -70,6 +70,22 @@ fn with(life: &Life, join: impl Fn(CpuMemory, CpuMemory) -> CpuMemory) -> Option
     })
 }
 
+/// What one has that is given other resources while it runs and goes on.
+pub(in crate::pod) fn changes_running(life: &Life, container: &Container) -> Option<Actuated> {
+    let record = life.record.containers.get(&container.name)?;
+    let goes_on = matches!(life.run(&container.name), Run::Running(_)) && record.stopping.is_none();
+    actuated(life, container).filter(|_| goes_on && !restarts_to_resize(life, container))
+}
+
+/// Whether one may still run that is to begin anew.
+pub(in crate::pod) fn is_ending_to_resize(life: &Life, container: &Container) -> bool {
+    let may_run = match life.run(&container.name) {
+        Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
+        Run::Idle | Run::BackingOff | Run::Preparing(_) => false,
+    };
+    may_run && restarts_to_resize(life, container)
+}
+
 /// Whether a container is to begin anew to have what is allocated to it: its policy for a resource that changes says so.
 pub(in crate::pod) fn restarts_to_resize(life: &Life, container: &Container) -> bool {
     let Some(has) = actuated(life, container) else { return false };

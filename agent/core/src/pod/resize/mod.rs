@@ -14,7 +14,9 @@ mod telling;
 use std::sync::Arc;
 
 pub(crate) use self::in_force::taken;
-pub(super) use self::in_force::{actuated, in_force, restarts_to_resize};
+pub(super) use self::in_force::{
+    actuated, changes_running, in_force, is_ending_to_resize, restarts_to_resize,
+};
 pub(super) use self::telling::pending_reason;
 use self::telling::{Moment, allocated_manifest, asked, message};
 use super::{

@@ -8,10 +8,10 @@ use crate::{
     fixtures,
     id::{ContainerId, ContainerName},
     pod::{
-        actual::Running,
-        port::{hook::Hooking, signal::Stop},
+        actual::{Preparing, Running},
+        port::{hook::Hooking, image::ImageUse, signal::Stop},
     },
-    record::ContainerRecord,
+    record::{ContainerRecord, TerminationRecord},
     spec::{QosClass, Resizable, ResizePolicy},
     status::PodEvent,
     time::Now,
@@ -231,4 +231,33 @@ fn a_policy_restarts_for_its_own_resource_alone() {
         let is_for_it = event.message == "Container web resize requires restart";
         assert_eq!(is_for_it, restarts, "{policy:?}: {}", event.message);
     }
+}
+
+/// What an earlier try of a start left has a cgroup too, perhaps.
+#[test]
+fn only_what_runs_and_goes_on_changes_while_it_runs() {
+    let mut pod = running();
+    pod.update(version(2, 300), NOW.mono);
+    pod.allocate(NOW.mono);
+    let changes = |pod: &PodMachine| {
+        let container = &pod.life.spec.containers[0];
+        assert!(actuated(&pod.life, container).is_some(), "it has what it had");
+        changes_running(&pod.life, container).map(|has| has.has.cpu_limit)
+    };
+    assert_eq!(changes(&pod), Some(500));
+    let stopping = Some(TerminationRecord { began: NOW.mono, deadline: NOW.mono });
+    pod.life.record.containers.get_mut(&web()).unwrap().stopping = stopping;
+    assert_eq!(changes(&pod), None, "it ends");
+    pod.life.record.containers.get_mut(&web()).unwrap().stopping = None;
+    let again = Preparing {
+        hash: 1,
+        image: ImageUse::Wanted,
+        is_image_told: true,
+        rootfs: Resource::Absent,
+        refused: None,
+        is_under_way: false,
+        end: None,
+    };
+    pod.set_run(&web(), Run::Preparing(again));
+    assert_eq!(changes(&pod), None, "it is started again");
 }
