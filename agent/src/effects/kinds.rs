@@ -23,6 +23,8 @@ pub(super) enum Lane {
     Layers,
     /// Shims and OCI runtimes being started: processes that use a core each.
     Start,
+    /// Containers being given other resources: OCI runtimes too, each of which may hang.
+    Resizes,
     /// Looks at images in containerd.
     Images,
     /// Layers of imported images being unpacked.
@@ -178,7 +180,9 @@ impl EffectKind {
             Act::RunHook(_) => on(Lane::Hooks, HOOK),
             Act::KeepEnd(_) => on(Lane::Disk, LOCAL).alone(KEPT_END, pod),
             Act::LookAtTask(_) => on(Lane::Signals, SIGNAL_DEADLINE),
-            Act::ResizeContainer(_) => on(Lane::Start, RUNTIME),
+            Act::ResizeContainer(request) => {
+                on(Lane::Resizes, RUNTIME).alone("resources of container", &request.id)
+            }
             Act::Signal(_) => on(Lane::Signals, SIGNAL_DEADLINE),
             Act::ReadTerminationMessage(_) => without_lane(LOCAL),
             Act::RemoveContainer(_) => on(Lane::Stop, RUNTIME),

@@ -30,6 +30,8 @@ const LAYERS: usize = 12;
 /// Shims and runtimes being started: beyond a few per core they only slow each other down, and the first pod of a burst
 /// should not start last.
 const START: usize = 8;
+/// Resizes: as many as a full node has pods, each of which has one at a time, so that those that hang hold up no other.
+const RESIZES: usize = 128;
 /// Looks at images: each is a few calls.
 const IMAGES: usize = 8;
 /// Unpacks: each is busy with a processor and the disk.
@@ -51,7 +53,7 @@ const HOOKS: usize = 4096;
 /// The bounds. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Lanes {
-    semaphores: Arc<[Arc<Semaphore>; 14]>,
+    semaphores: Arc<[Arc<Semaphore>; 15]>,
     turns: Turns,
 }
 
@@ -92,8 +94,8 @@ impl Place {
 impl Default for Lanes {
     fn default() -> Self {
         let bounds = [
-            KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, IMAGES, UNPACKS, PULLS, STOP, SIGNALS, LOOKS,
-            PROBES, HOOKS,
+            KERNEL, KERNEL, DISK, NETWORK, LAYERS, START, RESIZES, IMAGES, UNPACKS, PULLS, STOP, SIGNALS,
+            LOOKS, PROBES, HOOKS,
         ];
         Self {
             semaphores: Arc::new(bounds.map(|bound| Arc::new(Semaphore::new(bound)))),
@@ -135,6 +137,7 @@ impl Lanes {
             network,
             layers,
             start,
+            resizes,
             images,
             unpacks,
             pulls,
@@ -151,6 +154,7 @@ impl Lanes {
             Lane::Network => network,
             Lane::Layers => layers,
             Lane::Start => start,
+            Lane::Resizes => resizes,
             Lane::Images => images,
             Lane::Unpacks => unpacks,
             Lane::Pulls => pulls,
@@ -244,6 +248,7 @@ mod tests {
             Lane::Network,
             Lane::Layers,
             Lane::Start,
+            Lane::Resizes,
             Lane::Images,
             Lane::Unpacks,
             Lane::Pulls,

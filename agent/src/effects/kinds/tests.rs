@@ -186,7 +186,7 @@ fn ending() -> Vec<(Act, Row)> {
                 qos: QosClass::Burstable,
                 bounds: Vec::new(),
             })),
-            ("resize-container", Some(Lane::Start), 240, None),
+            ("resize-container", Some(Lane::Resizes), 240, Some("resources of container c1")),
         ),
         (
             Act::Signal(SignalRequest { sandbox: sandbox(), id: container(), signal: StopSignal::Kill }),
