@@ -1,5 +1,7 @@
 //! System calls that no safe crate covers. The only place with unsafe code.
 
+mod fork;
 mod memory;
 
+pub(crate) use fork::end_with_this_thread;
 pub(crate) use memory::give_memory_back;

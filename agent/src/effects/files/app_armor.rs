@@ -15,7 +15,7 @@ use berth_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::effects::failure::local;
+use crate::{effects::failure::local, sys::end_with_this_thread};
 
 /// Most of the kernel's list that is read: a node has some hundred profiles.
 const LIST_MAX: u64 = 1 << 20;
@@ -96,12 +96,7 @@ fn load(places: &Places) -> Result<(), Failure> {
     let text =
         default_profile(ProfileTerms { own: own.trim_end_matches('\0'), has_abi: places.abi.exists() });
     let run = || {
-        let mut parser = Command::new(&places.parser)
-            .arg("-Kr")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let mut parser = parser(places).spawn()?;
         if let Some(mut stdin) = parser.stdin.take() {
             // One that ends without reading tells why by its code.
             drop(stdin.write_all(text.as_bytes()));
@@ -123,9 +118,20 @@ fn load(places: &Places) -> Result<(), Failure> {
     Err(Failure::new(FailureKind::Transient, message))
 }
 
+/// One that hangs ends with this worker.
+fn parser(places: &Places) -> Command {
+    let mut command = Command::new(&places.parser);
+    command.arg("-Kr").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    end_with_this_thread(&mut command);
+    command
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{
+        os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+        thread,
+    };
 
     use super::*;
 
@@ -154,6 +160,14 @@ mod tests {
         assert_eq!(fs::read_to_string(dir.path().join("calls")).unwrap(), "-Kr\n");
         let text = fs::read_to_string(dir.path().join("text")).unwrap();
         assert!(text.starts_with("profile cri-containerd.apparmor.d "), "{text}");
+    }
+
+    #[test]
+    fn a_parser_that_hangs_ends_with_its_worker() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = node(dir.path(), "", "exec sleep 1000");
+        let mut started = thread::spawn(move || parser(&places).spawn().unwrap()).join().unwrap();
+        assert_eq!(started.wait().unwrap().signal(), Some(9));
     }
 
     #[test]
