@@ -69,7 +69,7 @@ enum Op {
     Start { task: Id, from: ReqId },
     Exec { task: Id, exec: Id, from: Option<ReqId> },
     Switch { task: Id, pid: u32, to: Switch, from: Option<ReqId> },
-    Update { from: ReqId },
+    Update { task: Id, from: ReqId },
     Checkpoint { task: Id, from: ReqId },
     Delete { task: Id },
     StartSandbox,

@@ -324,6 +324,22 @@ fn the_time_of_an_exec_begins_with_its_start() {
     assert!(effects.iter().any(is_late), "{effects:?}");
 }
 
+/// One that its client no longer waits for may still be at work: the next one must not be overtaken by it.
+#[test]
+fn a_container_is_updated_by_one_runtime_at_a_time() {
+    let mut rig = task_in("running").then(Request::Update(id("c"))).deserted();
+    let first = rig.op;
+    let updates = |rig: &mut Rig, task: &str| {
+        let effects = rig.ask(Request::Update(id(task)));
+        outcome(&effects, rig.last)
+    };
+    assert_eq!(updates(&mut rig, "c"), "refused");
+    rig.happen(Event::Finished { op: first, result: Err(Failure::new(Code::Internal, "killed")) });
+    assert_eq!(updates(&mut rig, "c"), "run");
+    let other = rig.then(Request::Create(id("d"), Origin::Bundle)).spawned(INIT + 1);
+    assert_eq!(updates(&mut { other }, "d"), "run", "another's");
+}
+
 /// What a runtime still knows must not be lost sight of: whoever cleans up after the shim has only what was noted.
 #[test]
 fn a_container_that_the_runtime_did_not_forget_is_abandoned_and_not_forgotten() {

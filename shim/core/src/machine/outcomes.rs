@@ -66,7 +66,7 @@ impl Machine {
                     self.answer(from, result.map(|()| Reply::Empty));
                 }
             }
-            Op::Update { from } => self.answer(from, result.map(|()| Reply::Empty)),
+            Op::Update { task: _, from } => self.answer(from, result.map(|()| Reply::Empty)),
             Op::Checkpoint { task, from } => self.saved(now, &task, from, result),
             Op::Delete { task } => self.forgotten(&task, result),
             Op::ReleaseSandbox => self.released(),

@@ -331,9 +331,14 @@ impl Machine {
         Ok(())
     }
 
+    /// One at a time: of two at once, either may be the last to be written.
     fn update(&mut self, from: ReqId, id: Id) -> Result<(), Failure> {
         self.task(&id)?.signal_target()?;
-        self.run(Op::Update { from }, Action::Update { task: id, from });
+        if self.ops.values().any(|op| matches!(op, Op::Update { task, .. } if *task == id)) {
+            let why = format!("another update of container {id} has not ended");
+            return Err(Failure::new(Code::FailedPrecondition, why));
+        }
+        self.run(Op::Update { task: id.clone(), from }, Action::Update { task: id, from });
         Ok(())
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct Around<'w> {
     pub(crate) now_ms: u64,
 }
 
-/// An operation that a task's next state waits for.
+/// An operation that what is asked for next waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// Clients cannot know of it yet.
@@ -25,6 +25,7 @@ enum Turn {
     Starting,
     /// Freezing, thawing or saving.
     Switching,
+    Updating,
 }
 
 /// What is known of one task.
@@ -163,9 +164,8 @@ impl Around<'_> {
             (Request::RunExec(..) | Request::Pause(_), Code::FailedPrecondition) => !known.runs(),
             (Request::Resume(_), Code::FailedPrecondition) => !known.is_paused(),
             (Request::Checkpoint(_), Code::FailedPrecondition) => !known.runs() && !known.is_paused(),
-            (Request::Kill { .. } | Request::Update(_) | Request::State(_), Code::FailedPrecondition) => {
-                known.made()
-            }
+            (Request::Update(_), Code::FailedPrecondition) => known.made() || known.is(Turn::Updating),
+            (Request::Kill { .. } | Request::State(_), Code::FailedPrecondition) => known.made(),
             (
                 Request::Start(_)
                 | Request::Delete(_)
@@ -254,11 +254,8 @@ fn turn(action: &Action) -> Option<Turn> {
         Action::Create { .. } | Action::Prepare { .. } => Some(Turn::Making),
         Action::Start(_) | Action::Restore(_) => Some(Turn::Starting),
         Action::Pause(_) | Action::Resume(_) | Action::Checkpoint { .. } => Some(Turn::Switching),
-        Action::Exec { .. }
-        | Action::Update { .. }
-        | Action::Delete(_)
-        | Action::StartSandbox
-        | Action::ReleaseSandbox => None,
+        Action::Update { .. } => Some(Turn::Updating),
+        Action::Exec { .. } | Action::Delete(_) | Action::StartSandbox | Action::ReleaseSandbox => None,
     }
 }
 

@@ -494,6 +494,8 @@ impl World {
             | Action::StartSandbox
             | Action::ReleaseSandbox => false,
         };
+        let updates = |other: &Action| matches!(other, Action::Update { task: other, .. } if other == task);
+        assert!(!updates(action) || !self.ops.values().any(updates), "{task} is updated twice at once");
         if matches!(
             action,
             Action::Start(_) | Action::Restore(_) | Action::Delete(_) | Action::Checkpoint { .. }
