@@ -52,15 +52,21 @@ impl MemoryBound {
     /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
     #[must_use]
     pub fn broken_by(&self, used: u64) -> Option<String> {
+        let of = || match &self.container {
+            None => "pod".to_owned(),
+            Some((name, _)) => format!("container {:?}", name.as_str()),
+        };
         let limit = self.limit;
-        (used >= limit).then(|| match &self.container {
-            None => format!("attempting to set pod memory limit ({limit}) below current usage ({used})"),
-            Some((name, _)) => format!(
-                "attempting to set container {:?} memory limit ({limit}) below current usage ({used})",
-                name.as_str()
-            ),
-        })
+        (used >= limit).then(|| format!("attempting to set {} memory limit ({limit}) {BELOW}{used})", of()))
     }
+}
+
+/// What stands before the bytes that are used.
+const BELOW: &str = "below current usage (";
+
+/// Why a resize fails, without how much is used: that is another number each time.
+pub(in crate::pod) fn without_usage(why: &str) -> String {
+    why.split(BELOW).map(|part| part.trim_start_matches(|letter: char| letter.is_ascii_digit())).collect()
 }
 
 /// Why no limit is made lower, in the words of the kubelet.

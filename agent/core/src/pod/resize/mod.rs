@@ -23,6 +23,7 @@ use super::{
     actual::{Run, Stage},
     machine::PodMachine,
     plan::is_resizable,
+    port::resize::without_usage,
     resource::Resource,
     text::about_pod,
 };
@@ -164,7 +165,7 @@ impl PodMachine {
     pub(super) fn resize_failed(&mut self, why: &str) {
         let manifest = Arc::clone(allocated_manifest(&self.life.spec));
         let Some(resizing) = &mut self.life.record.resizing else { return };
-        if resizing.error.as_deref() == Some(why) {
+        if resizing.error.as_deref().is_some_and(|before| without_usage(before) == without_usage(why)) {
             return;
         }
         resizing.error = Some(why.to_owned());

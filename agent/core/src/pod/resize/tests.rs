@@ -9,7 +9,12 @@ use crate::{
     id::{ContainerId, ContainerName},
     pod::{
         actual::{Preparing, Running},
-        port::{hook::Hooking, image::ImageUse, signal::Stop},
+        port::{
+            hook::Hooking,
+            image::ImageUse,
+            resize::{MemoryBound, below_usage},
+            signal::Stop,
+        },
     },
     record::{ContainerRecord, TerminationRecord},
     spec::{QosClass, Resizable, ResizePolicy},
@@ -260,4 +265,26 @@ fn only_what_runs_and_goes_on_changes_while_it_runs() {
     };
     pod.set_run(&web(), Run::Preparing(again));
     assert_eq!(changes(&pod), None, "it is started again");
+}
+
+/// A try comes each minute, and what is used is another number each time.
+#[test]
+fn a_limit_that_stays_below_what_is_used_is_told_once() {
+    let mut pod = running();
+    pod.update(version(2, 800), NOW.mono);
+    pod.allocate(NOW.mono);
+    told(&mut pod);
+    let fails = |pod: &mut PodMachine, name: &str, limit, used| {
+        let container = Some((ContainerName::new(name), ContainerId::from_known(name)));
+        let broken = MemoryBound { container, limit }.broken_by(used).unwrap();
+        let of_pod = MemoryBound { container: None, limit: 50 }.broken_by(used).unwrap();
+        pod.resize_failed(&below_usage(&[of_pod, broken]));
+        reasons(pod).len()
+    };
+    assert_eq!(fails(&mut pod, "web1", 20, 60), 1);
+    let error = pod.life.record.resizing.clone().unwrap().error;
+    assert_eq!(fails(&mut pod, "web1", 20, 131), 0);
+    assert_eq!(pod.life.record.resizing.clone().unwrap().error, error, "nothing to write");
+    assert_eq!(fails(&mut pod, "web1", 21, 131), 1, "another limit");
+    assert_eq!(fails(&mut pod, "web2", 21, 131), 1, "another container");
 }
