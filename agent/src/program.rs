@@ -63,7 +63,7 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    output: Vec<u8>,
+    pub(crate) output: Vec<u8>,
     /// The beginning of its complaints.
     pub(crate) complaint: String,
 }

@@ -1,7 +1,11 @@
-//! What OCI runtimes say that they can do (`features.md` of the OCI runtime specification), asked once of each.
+//! What OCI runtimes say that they can do (`features.md` of the OCI runtime specification).
+//!
+//! One that has answered is not asked again. Of one that does not, the last failure is known at once, and it is asked again once a minute
+//! at most, in the background: nobody waits for it but who asks before it has ever answered.
 
 use std::{
     collections::BTreeMap,
+    process::ExitStatus,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -9,17 +13,21 @@ use std::{
 use berth_core::config::CgroupDriver;
 use nix::sys::utsname::uname;
 use serde::Deserialize;
-use tokio::sync::OnceCell;
+use tokio::{sync::watch, time::Instant};
 
-use super::probe::{self, OciCommand};
+use super::probe::{self, OciCommand, ProbeError};
 use crate::{
     causes::with_causes,
     config::PodRuntime,
+    one_thread::{OneThread, Unanswered},
     program::{Program, ProgramError},
 };
 
 /// How long a runtime may take to answer. It takes milliseconds, and a pod waits for it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How soon one is asked again that has not said what it can do, at the earliest.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// The first kernel that makes a mount read-only with all that is mounted below it (`mount_setattr`).
 const KERNEL: (u32, u32) = (5, 12);
@@ -31,7 +39,55 @@ pub struct RuntimeFeatures {
     own: OciCommand,
     driver: CgroupDriver,
     is_kernel_able: bool,
-    known: Arc<Mutex<BTreeMap<String, Arc<OnceCell<Features>>>>>,
+    again_after: Duration,
+    /// By their names or paths.
+    known: Arc<Mutex<BTreeMap<String, Arc<Asked>>>>,
+}
+
+/// A runtime.
+#[derive(Debug)]
+struct Asked {
+    /// Where it is looked for and started.
+    thread: OneThread,
+    told: watch::Sender<Told>,
+}
+
+/// What is known of one.
+#[derive(Debug)]
+struct Told {
+    /// What it has said last, or why it has said nothing.
+    answer: Option<Result<Features, Unasked>>,
+    /// When it is to be asked: not while it is, nor when it has said all.
+    next: Option<Instant>,
+}
+
+/// Why it is not known what a runtime can do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("ask OCI runtime {runtime} what it can do: {why}")]
+pub struct Unasked {
+    runtime: String,
+    why: String,
+}
+
+/// Why a runtime could not be asked.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error(transparent)]
+    Search(#[from] Unanswered),
+    #[error(transparent)]
+    Absent(#[from] ProbeError),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error("it was killed: {0}")]
+    Killed(ExitStatus),
+}
+
+/// What came of asking.
+enum Answer {
+    /// This is for good.
+    Said(Features),
+    /// It knows no such command, or has failed: it has none for now.
+    Refused,
 }
 
 /// What of them counts.
@@ -53,50 +109,102 @@ impl RuntimeFeatures {
     #[must_use]
     pub fn new(own: &OciCommand, driver: CgroupDriver) -> Self {
         let is_kernel_able = uname().is_ok_and(|name| is_at_least(&name.release().to_string_lossy(), KERNEL));
-        Self { own: own.clone(), driver, is_kernel_able, known: Arc::default() }
+        Self { own: own.clone(), driver, is_kernel_able, again_after: AGAIN_AFTER, known: Arc::default() }
     }
 
     /// Whether pods of a runtime can have mounts that are read-only with all that is mounted below them: the OCI runtime says so,
     /// and the kernel is new enough. Shims of others are not asked. Source: containerd `internal/cri/server/service.go`
     /// `introspectRuntimeHandler`.
-    pub async fn recursive_read_only(&self, runtime: &PodRuntime) -> bool {
-        let binary = match runtime {
-            PodRuntime::Berth { binary: None } => self.own.binary.clone(),
-            PodRuntime::Berth { binary: Some(name) } => match probe::named(name, self.driver) {
-                Ok(command) => command.binary,
-                Err(_not_there) => return false,
-            },
-            PodRuntime::Grouped { .. } => return false,
+    ///
+    /// # Errors
+    /// The runtime has not said what it can do.
+    pub async fn recursive_read_only(&self, runtime: &PodRuntime) -> Result<bool, Unasked> {
+        let Some(name) = self.name_of(runtime) else { return Ok(false) };
+        let asked = self.ask(name);
+        let mut heard = asked.told.subscribe();
+        // Fails only when nobody could tell any more, who is held here.
+        let told = heard.wait_for(|told| told.answer.is_some()).await.ok();
+        let answer = told.and_then(|told| told.answer.clone()).unwrap_or_else(|| Ok(Features::default()));
+        Ok(answer?.recursive_read_only)
+    }
+
+    /// The same, as far as is known: nobody is waited for.
+    #[must_use]
+    pub fn known_recursive_read_only(&self, runtime: &PodRuntime) -> bool {
+        let Some(name) = self.name_of(runtime) else { return false };
+        let asked = self.ask(name);
+        matches!(&asked.told.borrow().answer, Some(Ok(features)) if features.recursive_read_only)
+    }
+
+    fn name_of<'a>(&'a self, runtime: &'a PodRuntime) -> Option<&'a str> {
+        match runtime {
+            PodRuntime::Berth { binary } => {
+                self.is_kernel_able.then(|| binary.as_deref().unwrap_or(&self.own.binary))
+            }
+            PodRuntime::Grouped { .. } => None,
+        }
+    }
+
+    /// Has one asked where that is due.
+    fn ask(&self, name: &str) -> Arc<Asked> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = Arc::clone(known.entry(name.to_owned()).or_default());
+        drop(known);
+        let now = Instant::now();
+        let is_due = asked.told.send_if_modified(|told| told.next.take_if(|next| *next <= now).is_some());
+        if is_due {
+            let (asked, name) = (Arc::clone(&asked), name.to_owned());
+            let (driver, again_after) = (self.driver, self.again_after);
+            tokio::spawn(async move {
+                let answer = asked.answer(&name, driver).await;
+                asked.take(answer, &name, again_after);
+            });
+        }
+        asked
+    }
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        let told = Told { answer: None, next: Some(Instant::now()) };
+        Self { thread: OneThread::default(), told: watch::Sender::new(told) }
+    }
+}
+
+impl Asked {
+    async fn answer(&self, name: &str, driver: CgroupDriver) -> Result<Answer, AskError> {
+        let searched = name.to_owned();
+        let OciCommand { binary, .. } =
+            self.thread.run(ANSWER_WITHIN, move || probe::named(&searched, driver)).await??;
+        let args = vec!["features".to_owned()];
+        let program = Program { command: binary, args, starter: self.thread.clone(), ..Program::default() };
+        let ended = program.run("", ANSWER_WITHIN).await?;
+        match ended.status.code() {
+            Some(0) => Ok(Answer::Said(read(&ended.output))),
+            Some(_) => Ok(Answer::Refused),
+            None => Err(AskError::Killed(ended.status)),
+        }
+    }
+
+    fn take(&self, answer: Result<Answer, AskError>, name: &str, again_after: Duration) {
+        let later = Some(Instant::now() + again_after);
+        let (answer, next) = match answer {
+            Ok(Answer::Said(features)) => (Ok(features), None),
+            Ok(Answer::Refused) => (Ok(Features::default()), later),
+            Err(error) => (Err(Unasked { runtime: name.to_owned(), why: with_causes(&error) }), later),
         };
-        self.is_kernel_able && self.of(binary).await.recursive_read_only
-    }
-
-    async fn of(&self, binary: String) -> Features {
-        let known = Arc::clone(
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(binary.clone()).or_default(),
-        );
-        let found = known.get_or_try_init(|| ask(binary.clone())).await.copied();
-        found.unwrap_or_else(|error| {
-            tracing::warn!(runtime = binary, error = with_causes(&error), "an OCI runtime says no features");
-            Features::default()
-        })
+        if let Err(error) = &answer
+            && !matches!(&self.told.borrow().answer, Some(Err(before)) if before == error)
+        {
+            tracing::warn!(error = with_causes(error), "an OCI runtime says no features");
+        }
+        self.told.send_replace(Told { answer: Some(answer), next });
     }
 }
 
-/// One that has no such command, or prints something else, has none of them.
-async fn ask(binary: String) -> Result<Features, ProgramError> {
-    let program = Program { command: binary, args: vec!["features".to_owned()], ..Program::default() };
-    match program.answer("", ANSWER_WITHIN).await {
-        Ok(text) => Ok(read(&text)),
-        Err(ProgramError::Failed { .. } | ProgramError::Output { .. }) => Ok(Features::default()),
-        Err(
-            error @ (ProgramError::Start { .. } | ProgramError::Unreadable(..) | ProgramError::Silent(..)),
-        ) => Err(error),
-    }
-}
-
-fn read(text: &str) -> Features {
-    let options = serde_json::from_str::<Printed>(text).ok().and_then(|printed| printed.mount_options);
+/// One that prints something else has none of them.
+fn read(text: &[u8]) -> Features {
+    let options = serde_json::from_slice::<Printed>(text).ok().and_then(|printed| printed.mount_options);
     let recursive_read_only = options.is_some_and(|options| options.iter().any(|option| option == "rro"));
     Features { recursive_read_only }
 }
@@ -125,7 +233,7 @@ mod tests {
             ("rro", false),
             ("", false),
         ] {
-            assert_eq!(read(text).recursive_read_only, expected, "{text}");
+            assert_eq!(read(text.as_bytes()).recursive_read_only, expected, "{text}");
         }
     }
 
@@ -155,25 +263,86 @@ mod tests {
         PodRuntime::Berth { binary: Some(path.display().to_string()) }
     }
 
+    fn features(own: &str) -> RuntimeFeatures {
+        let own = OciCommand { binary: own.to_owned(), args: Vec::new() };
+        let features = RuntimeFeatures::new(&own, CgroupDriver::Cgroupfs);
+        RuntimeFeatures { is_kernel_able: true, ..features }
+    }
+
+    fn asked(dir: &Path, name: &str) -> usize {
+        fs::read_to_string(dir.join(name).with_extension("asked")).map_or(0, |text| text.lines().count())
+    }
+
+    const ABLE: &str = r#"[ "$1" = features ] && echo '{"mountOptions": ["rro"]}'"#;
+
     #[tokio::test]
-    async fn each_is_asked_once() {
+    async fn one_that_answers_is_asked_once() {
         let dir = tempfile::tempdir().unwrap();
-        let own = OciCommand { binary: "/nowhere/runtime".to_owned(), args: Vec::new() };
-        let mut features = RuntimeFeatures::new(&own, CgroupDriver::Cgroupfs);
-        features.is_kernel_able = true;
-        for (name, text, expected) in [
-            ("able", r#"[ "$1" = features ] && echo '{"mountOptions": ["rro"]}'"#, true),
-            ("old", "echo unknown command features >&2; exit 1", false),
-        ] {
+        let mut features = features("/nowhere/runtime");
+        features.again_after = Duration::ZERO;
+        for (name, text, expected) in [("able", ABLE, true), ("mute", "true", false)] {
             let runtime = runtime(dir.path(), name, text);
+            assert!(!features.known_recursive_read_only(&runtime), "{name}: not yet");
             for _ in 0..3 {
-                assert_eq!(features.recursive_read_only(&runtime).await, expected, "{name}");
+                assert_eq!(features.recursive_read_only(&runtime).await, Ok(expected), "{name}");
             }
-            assert_eq!(fs::read_to_string(dir.path().join(name).with_extension("asked")).unwrap(), "x\n");
+            assert_eq!(features.known_recursive_read_only(&runtime), expected, "{name}");
+            assert_eq!(asked(dir.path(), name), 1, "{name}");
         }
-        assert!(!features.recursive_read_only(&PodRuntime::Berth { binary: None }).await);
         features.is_kernel_able = false;
         let able = PodRuntime::Berth { binary: Some(dir.path().join("able").display().to_string()) };
-        assert!(!features.recursive_read_only(&able).await);
+        assert_eq!(features.recursive_read_only(&able).await, Ok(false));
+    }
+
+    /// It may be one that is being replaced, or may have been killed.
+    #[tokio::test]
+    async fn one_that_fails_is_asked_again_and_not_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text, expected) in [
+            ("old", "echo unknown command features >&2; exit 1", Some(false)),
+            ("killed", "kill -9 $$", None),
+            ("missing", "", None),
+        ] {
+            let features = features("/nowhere/runtime");
+            let failing = runtime(dir.path(), name, text);
+            let path = dir.path().join(name);
+            if text.is_empty() {
+                fs::remove_file(&path).unwrap();
+            }
+            for _ in 0..3 {
+                assert_eq!(features.recursive_read_only(&failing).await.ok(), expected, "{name}");
+            }
+            assert!(asked(dir.path(), name) <= 1, "{name}");
+            runtime(dir.path(), name, ABLE);
+            features.known.lock().unwrap().values().for_each(|one| {
+                one.told.send_modify(|told| told.next = Some(Instant::now()));
+            });
+            let again = async {
+                while features.recursive_read_only(&failing).await != Ok(true) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), again).await.expect("it is asked again");
+        }
+    }
+
+    /// Of what hangs, nothing more is left however often it is asked for, and who asks later waits for nothing.
+    #[tokio::test]
+    async fn one_whose_file_system_hangs_holds_one_thread() {
+        let features = features("/nowhere/runtime");
+        let none = PodRuntime::Berth { binary: None };
+        let thread = features.ask("/nowhere/runtime").thread.clone();
+        features.recursive_read_only(&none).await.unwrap_err();
+        let (answer, hangs) = std::sync::mpsc::sync_channel::<()>(0);
+        thread.run(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();
+        let due = || {
+            let known = features.known.lock().unwrap();
+            known.values().for_each(|one| one.told.send_modify(|told| told.next = Some(Instant::now())));
+        };
+        due();
+        let at_once = tokio::time::timeout(ANSWER_WITHIN / 2, features.recursive_read_only(&none)).await;
+        at_once.expect("what is known").unwrap_err();
+        assert_eq!(features.known.lock().unwrap().len(), 1);
+        drop(answer);
     }
 }

@@ -26,7 +26,7 @@ mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use exec::{Exec, ExecError, Specs};
-pub use features::RuntimeFeatures;
+pub use features::{RuntimeFeatures, Unasked};
 pub use grouped::GroupedTasks;
 pub use observe::{ObserveError, ObservedNode, observe};
 pub use on_time::on_time;

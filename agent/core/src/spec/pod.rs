@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Container, ObjectKey, ObjectKind, PodSecurity, QosClass, Quantities, Resources, Scheduling, Volume,
+    Container, ObjectKey, ObjectKind, PodSecurity, QosClass, Quantities, RecursiveReadOnly, Resources,
+    Scheduling, Volume,
 };
 use crate::{
     id::{ContainerName, PodName, PodUid},
@@ -135,6 +136,13 @@ impl Pod {
     /// Init containers, then main containers: those that the pod was made with, which are what it is for.
     pub fn fixed_containers(&self) -> impl Iterator<Item = &Arc<Container>> {
         self.init_containers.iter().chain(&self.containers)
+    }
+
+    /// Whether a mount of it may be read-only with all that is mounted below it.
+    #[must_use]
+    pub fn asks_for_recursive_read_only(&self) -> bool {
+        let mut mounts = self.all_containers().flat_map(|container| &container.mounts);
+        mounts.any(|mount| mount.recursive_read_only != RecursiveReadOnly::Disabled)
     }
 
     /// An object that it names.

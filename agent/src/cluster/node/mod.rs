@@ -123,10 +123,10 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
 
 /// User namespaces are not promised by this version.
 async fn handlers(settings: &RuntimeSettings, features: &RuntimeFeatures) -> Vec<Handler> {
-    let mut all = Vec::new();
-    for (name, handler) in &settings.handlers {
-        let recursive_read_only = features.recursive_read_only(&handler.runtime).await;
-        all.push(Handler { name: name.clone(), recursive_read_only, user_namespaces: false });
-    }
-    all
+    let all = settings.handlers.iter().map(async |(name, handler)| {
+        // Of one that does not answer, nothing is promised.
+        let recursive_read_only = features.recursive_read_only(&handler.runtime).await.unwrap_or(false);
+        Handler { name: name.clone(), recursive_read_only, user_namespaces: false }
+    });
+    futures::future::join_all(all).await
 }

@@ -35,7 +35,7 @@ use crate::{
     causes::with_causes,
     effects::{
         failure::{config, local},
-        host::Host,
+        host::{Host, blocking},
     },
     runtime::{
         CallError,
@@ -73,7 +73,7 @@ impl Berth<'_> {
         let Self { host, .. } = self;
         let id = &request.id;
         host.failpoint.reach("sandbox.record-created");
-        let create = async || create(host, request, &record, self.oci()?).await;
+        let create = async || create(host, request, &record, self.oci().await?).await;
         if is_new && create().await? {
             host.members.begin(id);
         } else {
@@ -96,9 +96,11 @@ impl Berth<'_> {
     }
 
     /// What the shim runs containers with.
-    fn oci(self) -> Result<OciCommand, Failure> {
+    async fn oci(self) -> Result<OciCommand, Failure> {
         let Some(binary) = self.binary else { return Ok(self.host.oci.clone()) };
-        probe::named(binary, self.host.node().cgroups.driver).map_err(|error| config(with_causes(&error)))
+        let (binary, driver) = (binary.to_owned(), self.host.node().cgroups.driver);
+        // A directory of `PATH` may not answer.
+        blocking(move || probe::named(&binary, driver).map_err(|error| config(with_causes(&error)))).await
     }
 
     /// The shim writes the log itself, and takes input from whoever attaches.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use berth_core::{
     event::Outcome,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::{PodUid, SandboxId},
     pod::port::sandbox::SandboxRequest,
 };
 
 use super::{berth, container, grouped, handlers, kill, port::Runtime, records};
-use crate::effects::host::Host;
+use crate::effects::{failure::failed, host::Host};
 
 /// Makes the pod's sandbox, or finds it.
 pub(in crate::effects) async fn ensure(
@@ -31,7 +31,12 @@ pub(in crate::effects) async fn ensure(
     }
     host.handlers.keep(&request.id, Arc::clone(&handler));
     let pid = Runtime::of(host, &handler).ensure_sandbox(request, recorded).await?;
-    let recursive_read_only = host.features.recursive_read_only(&handler.runtime).await;
+    let recursive_read_only = if request.pod.asks_for_recursive_read_only() {
+        let told = host.features.recursive_read_only(&handler.runtime).await;
+        told.map_err(|error| failed(FailureKind::Transient, &error))?
+    } else {
+        host.features.known_recursive_read_only(&handler.runtime)
+    };
     Ok(Outcome::Sandbox { pid, recursive_read_only })
 }
 
