@@ -15,8 +15,8 @@ use berth_core::{
 };
 
 use super::{
-    WireActuated, WireAfterwards, WireBackoff, WireContainer, WireCpuMemory, WireExit, WireHooked, WireImage,
-    WirePostStart, WireProbed, WireTermination, WireUser,
+    WireActuated, WireAfterwards, WireBackoff, WireContainer, WireExit, WireHooked, WireImage, WirePostStart,
+    WireProbed, WireTermination, WireUser,
 };
 
 impl From<&ContainerRecord> for WireContainer {
