@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(pod.life.record.containers.keys().collect::<Vec<_>>(), [&one]);
         let record = &pod.life.record.containers[&one];
         assert_eq!((record.attempt, record.anew, record.started_in), (1, true, None));
+        assert_eq!(record.begun_at, now.mono);
         assert_eq!(record.id, ContainerId::of(pod.uid(), &one, 1));
         assert_eq!(record.last_exit.as_ref().map(|exit| exit.exit.code), Some(42));
         assert_eq!((&record.exit, record.backoff), (&None, backoff));

@@ -1,15 +1,17 @@
 //! Images that nothing needs are removed, and what pods need is never taken from under their feet.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use berth_core::{
-    config::ImageCollection,
+    config::{ImageCollection, NodeConfig},
     effect::{Effect, NodeAct},
+    event::{Event, Restored},
     id::{ImageRef, PodUid},
-    spec::Pod,
+    node::Node,
+    spec::{Pod, RestartPolicy, Source},
 };
 
-use crate::{pods, run::Run, tell};
+use crate::{lives::now, pods, run::Run, tell};
 
 const PERIOD: Duration = Duration::from_secs(300);
 
@@ -66,6 +68,64 @@ fn what_no_pod_needs_goes_and_comes_back_with_the_next_pod() {
     assert!(is_running(&run, "again"));
     assert_eq!(asked(&run, "pull-image"), 1);
     assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Its manifest may stay for ever.
+#[test]
+fn a_pod_that_has_ended_keeps_no_image() {
+    let mut run = full(&["web:1"]);
+    run.want(Pod { restart_policy: RestartPolicy::Never, ..of_image("web", "web:1") });
+    run.settle();
+    let (id, now) = (run.world.running(&PodUid::new("uid-web"), "main").expect("it runs"), run.now);
+    run.advance(PERIOD, Run::settle);
+    assert_eq!(images(&run), ["web:1"], "it runs");
+    run.world.exit(&id, 0, now);
+    run.settle();
+    assert_eq!(images(&run), ["web:1"], "nobody has looked");
+    run.advance(PERIOD, Run::settle);
+    assert_eq!(images(&run), [""; 0]);
+    assert!(run.spec("web").is_some());
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// One that nothing has ever used goes before the image of a pod that came and went before anybody looked at the disk.
+#[test]
+fn what_a_pod_used_between_two_looks_goes_last() {
+    let mut run = Run::with_collection(ImageCollection { high_percent: 80, low_percent: 70, ..settings() });
+    run.world.files_beside_images = 600;
+    run.world.images = ["a:1", "b:1"].map(ImageRef::new).into();
+    run.want(of_image("web", "a:1"));
+    run.settle();
+    assert!(is_running(&run, "web"));
+    run.unwant("web");
+    run.settle();
+    assert_eq!(asked(&run, "measure-images"), 0);
+    run.advance(PERIOD, Run::settle);
+    assert_eq!(images(&run), ["a:1"]);
+}
+
+/// A source that has not spoken may want pods whose images nothing uses yet.
+#[test]
+fn no_image_goes_before_every_source_has_spoken() {
+    let config = NodeConfig { collection: Some(settings()), ..pods::node() };
+    let mut node = Node::new(config, BTreeSet::from([Source::Api, Source::File]));
+    let mut now = now();
+    node.handle(now, Event::Restored(Box::<Restored>::default()));
+    let speaks = |source| Event::Desired { source, pods: Vec::new(), is_whole: true };
+    let looks = |node: &mut Node| {
+        let effects = std::iter::from_fn(|| node.poll_effect());
+        effects.filter(|effect| tell::kind_of(effect) == "measure-images").count()
+    };
+    node.handle(now, speaks(Source::Api));
+    for _ in 0..10 {
+        now.mono = now.mono + Duration::from_secs(60);
+        node.handle_timeout(now);
+        assert_eq!(looks(&mut node), 0, "{now:?}");
+    }
+    node.handle(now, speaks(Source::File));
+    now.mono = now.mono + Duration::from_secs(60);
+    node.handle_timeout(now);
+    assert_eq!(looks(&mut node), 1);
 }
 
 #[test]

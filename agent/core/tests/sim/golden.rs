@@ -190,6 +190,10 @@ impl Script {
             ["hook", container, moment, "well"] => {
                 self.run().world.hooks.remove(&(ContainerName::new(*container), parse_moment(moment)));
             }
+            ["hook", container, moment, "http", server] => {
+                let answer = HookAnswer::WithoutTls((*server).to_owned());
+                self.run().world.hooks.insert((ContainerName::new(*container), parse_moment(moment)), answer);
+            }
             ["hook", container, moment, error @ ..] => {
                 let answer = HookAnswer::Failed { error: error.join(" "), output: "output".into() };
                 self.run().world.hooks.insert((ContainerName::new(*container), parse_moment(moment)), answer);

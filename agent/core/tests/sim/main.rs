@@ -48,6 +48,7 @@ mod random;
 mod refresh;
 #[cfg(test)]
 mod resize;
+#[cfg(test)]
 mod restart_all;
 #[cfg(test)]
 mod run;
@@ -63,6 +64,8 @@ mod tell;
 mod told;
 #[cfg(test)]
 mod trust;
+#[cfg(test)]
+mod users;
 #[cfg(test)]
 mod world;
 #[cfg(test)]

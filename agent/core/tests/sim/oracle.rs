@@ -233,7 +233,7 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule about a node.
-pub(crate) const RULES: [&str; 38] = [
+pub(crate) const RULES: [&str; 39] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is given what was allocated to it",
     "a container is made from its image",
@@ -254,6 +254,7 @@ pub(crate) const RULES: [&str; 38] = [
     "at rest a container has what is allocated to it",
     "at rest a pod has ended when it is over",
     "at rest a pod is ready when all of it runs",
+    "at rest a resize waits where it does not fit",
     "at rest the phase is right",
     "at rest what is to run runs",
     "init containers and sidecars come first, in order",

@@ -98,6 +98,7 @@ fn random_lives() {
     ];
     let seldom = [
         "resizes deferred",
+        "resizes that wait at rest",
         "resizes in progress when the agent was killed",
         "ephemeral containers that wait for their target at rest",
         "containers that became unready",

@@ -1,5 +1,8 @@
 //! Other resources than a pod has are asked for while it runs.
 
+mod amounts;
+mod room;
+
 use std::time::Duration;
 
 use berth_core::{
@@ -37,12 +40,12 @@ fn condition(run: &Run, kind: ConditionKind) -> Option<Condition> {
 
 fn given(run: &Run, name: &str) -> (u64, u64) {
     let id = run.world.running(&uid(), name).expect("it runs");
-    let Given { quota, memory } = run.world.containers[&id].given;
+    let Given { quota, memory, .. } = run.world.containers[&id].given;
     (quota.unwrap_or(0) / 100, memory.unwrap_or(0) / MIB)
 }
 
 fn level(run: &Run) -> (u64, u64) {
-    let Given { quota, memory } = run.world.levels[&uid()];
+    let Given { quota, memory, .. } = run.world.levels[&uid()];
     (quota.unwrap_or(0) / 100, memory.unwrap_or(0) / MIB)
 }
 

@@ -61,8 +61,8 @@ pub(crate) struct Run {
     desired: BTreeMap<Source, Vec<Arc<Pod>>>,
     /// Where the node is one of a cluster.
     pub(crate) cluster: Option<Cluster>,
-    /// Which images are removed.
-    collection: Option<ImageCollection>,
+    /// Its settings.
+    config: NodeConfig,
     /// Names of wanted pods that their source cannot read.
     pub(crate) unread: BTreeSet<String>,
     /// Whether the agent that is up has not heard yet what manifests want.
@@ -73,28 +73,33 @@ pub(crate) struct Run {
 impl Run {
     /// A node that was just switched on.
     pub(crate) fn new() -> Self {
-        Self::begin(None, None)
+        Self::with(pods::node())
+    }
+
+    /// The same with settings of its own.
+    pub(crate) fn with(config: NodeConfig) -> Self {
+        Self::begin(None, config)
     }
 
     /// The same with images that are removed when nothing needs them.
     pub(crate) fn with_collection(collection: ImageCollection) -> Self {
-        Self::begin(None, Some(collection))
+        Self::with(NodeConfig { collection: Some(collection), ..pods::node() })
     }
 
     /// The same in a cluster, which has no pods yet.
     pub(crate) fn in_a_cluster() -> Self {
-        let mut run = Self::begin(Some(Cluster::default()), None);
+        let mut run = Self::begin(Some(Cluster::default()), pods::node());
         run.world.oracle.joins_a_cluster();
         run.settle_cluster();
         run
     }
 
-    fn begin(cluster: Option<Cluster>, collection: Option<ImageCollection>) -> Self {
+    fn begin(cluster: Option<Cluster>, config: NodeConfig) -> Self {
         log::fail_on_errors();
         let mono = Mono(Duration::from_secs(1000));
         let wall = Timestamp::from_second(1_800_000_000).unwrap();
         let mut run = Self {
-            node: new_node(cluster.is_some(), collection),
+            node: new_node(cluster.is_some(), &config),
             world: World::default(),
             now: Now { mono, wall },
             open: VecDeque::new(),
@@ -110,7 +115,7 @@ impl Run {
             observed: None,
             desired: BTreeMap::from([(Source::File, Vec::new())]),
             cluster,
-            collection,
+            config,
             unread: BTreeSet::new(),
             are_manifests_untold: false,
             versions: 0,
@@ -154,7 +159,7 @@ impl Run {
         self.world.oracle.restarted(self.now);
         self.world.oracle.awaits(Source::File);
         self.are_manifests_untold = true;
-        self.node = new_node(self.cluster.is_some(), self.collection);
+        self.node = new_node(self.cluster.is_some(), &self.config);
         self.boot(silent);
     }
 
@@ -526,10 +531,10 @@ fn is_of_collection(effect: &Effect) -> bool {
     )
 }
 
-fn new_node(is_in_a_cluster: bool, collection: Option<ImageCollection>) -> Node {
+fn new_node(is_in_a_cluster: bool, config: &NodeConfig) -> Node {
     let mut sources = BTreeSet::from([Source::File]);
     if is_in_a_cluster {
         sources.insert(Source::Api);
     }
-    Node::new(NodeConfig { collection, ..pods::node() }, sources)
+    Node::new(config.clone(), sources)
 }

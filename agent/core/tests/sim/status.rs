@@ -14,8 +14,8 @@ use berth_core::{
         resource::{Resource, Retry},
         status,
     },
-    record::{ContainerRecord, EndedBy, Goal, TerminalRecord, TerminationRecord},
-    spec::{NetworkMode, ReadinessGate, RestartPolicy, Source},
+    record::{ContainerRecord, EndedBy, Goal, Resizing, TerminalRecord, TerminationRecord},
+    spec::{NetworkMode, ReadinessGate, Resize, RestartPolicy, Source, Unallocated},
     status::{Condition, ConditionKind, ContainerState, Phase, PodStatus},
     time::Mono,
 };
@@ -222,6 +222,26 @@ fn an_end_that_is_decided_shows_in_the_conditions_at_once() {
             let condition = condition(&status, kind);
             assert_eq!((condition.holds, condition.reason.as_str()), (reason.is_empty(), reason), "{what}");
         }
+    }
+}
+
+/// Source: `determinePodResizeStatus` of `pkg/kubelet/kubelet_pods.go`.
+#[test]
+fn a_pod_that_has_ended_asks_for_nothing_and_is_given_nothing() {
+    use ConditionKind::{PodResizeInProgress, PodResizePending};
+    let mut life = running(&["web"], RestartPolicy::Never);
+    let unallocated = Some(Unallocated { is_infeasible: false, message: "no room".to_owned() });
+    let resize = Resize { allocated: Arc::clone(&life.spec.manifest), generation: Some(2), unallocated };
+    Arc::make_mut(&mut life.spec).resize = Some(resize);
+    life.record.resizing = Some(Resizing { generation: Some(1), error: None });
+    let kinds = |life: &Life| -> Vec<ConditionKind> {
+        let kinds = shown(life).conditions.into_iter().map(|one| one.kind);
+        kinds.filter(|kind| [PodResizePending, PodResizeInProgress].contains(kind)).collect()
+    };
+    assert_eq!(kinds(&life), [PodResizePending, PodResizeInProgress]);
+    for (code, phase) in [(0, Phase::Succeeded), (1, Phase::Failed)] {
+        exited(&mut life, "web", code);
+        assert_eq!((shown(&life).phase, kinds(&life)), (phase, vec![]));
     }
 }
 

@@ -79,6 +79,9 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("at rest a container has what is allocated to it", resizes::told_at_rest),
         ("at rest a pod has ended when it is over", shown::ended_at_rest),
         ("at rest a pod is ready when all of it runs", shown::unready_at_rest),
+        ("at rest a resize waits where it does not fit", resizes::waits_at_rest),
+        ("at rest a resize waits where it does not fit", resizes::told_to_wait_at_rest),
+        ("at rest a resize waits where it does not fit", resizes::waits_untold_at_rest),
         ("at rest the phase is right", shown::pending_at_rest),
         ("at rest what is to run runs", shown::init_container_at_rest),
         ("at rest what is to run runs", together::not_begun_anew),
@@ -104,6 +107,7 @@ fn every_rule_tells_what_breaks_it_and_no_other_does() {
         ("the record of an end is what happened", shown::another_code_recorded),
         ("the status of an end is what happened", shown::another_code_shown),
         ("the stop signal waits for the hook before it", hooks::stopped_before_the_hook_is_over),
+        ("the stop signal waits for the hook before it", probes::stopped_before_the_hook_in_the_probes_grace),
         ("what does not end by its stop signal is killed when its time is up", never_killed),
         ("what is shown to run was started", shown::shown_to_run_before_it_does),
     ];

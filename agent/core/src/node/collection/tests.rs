@@ -183,6 +183,20 @@ fn what_was_used_between_two_looks_goes_last() {
     assert_eq!(rig.at(FIRST)[2..], ["remove b space"]);
 }
 
+/// Containers of others tell of themselves by the list alone.
+#[test]
+fn what_others_used_when_images_were_listed_last_goes_last() {
+    let mut rig = Rig::new(settings());
+    rig.has(&[("a", 100), ("b", 100), ("c", 700)]);
+    rig.images[0].stays = Some(Stays::Used);
+    rig.images[1].stays = Some(Stays::Pinned);
+    rig.images[2].stays = Some(Stays::OfOthers);
+    assert_eq!(rig.at(FIRST)[..2], ["measure", "list"]);
+    assert_eq!(rig.images.len(), 3);
+    (rig.images[0].stays, rig.images[1].stays) = (None, None);
+    assert_eq!(rig.at(FIRST + 300), ["measure", "list", "remove b space"]);
+}
+
 #[test]
 fn what_was_used_last_goes_last() {
     let mut rig = Rig::new(settings());

@@ -7,7 +7,7 @@ use crate::{
     config::{CgroupVersion, MemoryQos, MemoryReservation, SwapBehavior},
     fixtures,
     oci::resized,
-    spec::{Container, QosClass, Resizable, Resources, Source},
+    spec::{Container, Pod, QosClass, Resizable, Resources, Source},
 };
 
 const GIB: u64 = 1 << 30;
@@ -89,6 +89,34 @@ fn swap_is_bounded_by_the_file_of_the_version() {
         assert_eq!(files(&bench), expected, "{version:?} {swap:?} {limit}");
         let memory = resources(&bench).memory().unwrap();
         assert_eq!(memory.swap(), together, "{version:?} {swap:?} {limit}");
+    }
+}
+
+/// Where it is slowed down is told by its limit: where there is none any more it is not slowed down at all, whatever it was.
+#[test]
+fn a_resize_changes_what_is_protected_and_from_where_it_is_slowed_down() {
+    let qos = MemoryQos { throttling_factor: 0.9, reservation: MemoryReservation::Tiered, page_bytes: 4096 };
+    for (memory_qos, (request, limit), expected) in [
+        (Some(qos), (100, 200), &["memory.high=199229440", "memory.low=104857600", "memory.min=0"][..]),
+        (Some(qos), (200, 200), &["memory.high=max", "memory.low=209715200", "memory.min=0"]),
+        (Some(qos), (0, 0), &["memory.high=max", "memory.low=0", "memory.min=0"]),
+        (None, (100, 200), &[]),
+    ] {
+        let mut node = fixtures::node();
+        node.cgroups.memory_qos = memory_qos;
+        node.unreserved = Default::default();
+        let resources = fixtures::resources((0, request << 20), (0, limit << 20));
+        let container = Container { resources, ..fixtures::container("web") };
+        let pod = Pod { qos: QosClass::Burstable, ..fixtures::pod(vec![container.clone()]) };
+        let given = |resource| {
+            let given = resized(&node, &pod, &container, resource, true).unified().clone();
+            let mut files: Vec<_> =
+                given.unwrap_or_default().iter().map(|(name, value)| format!("{name}={value}")).collect();
+            files.sort();
+            files
+        };
+        assert_eq!(given(Resizable::Memory), expected, "{request} {limit}");
+        assert_eq!(given(Resizable::Cpu), [""; 0], "{request} {limit}");
     }
 }
 

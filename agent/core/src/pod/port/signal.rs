@@ -213,7 +213,38 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::fixtures;
+    use crate::{
+        fixtures,
+        record::{ContainerRecord, RunImage},
+    };
+
+    #[test]
+    fn the_stop_signal_of_a_container_counts_before_its_images() {
+        let now = Now { mono: Mono(Duration::from_secs(500)), wall: Timestamp::UNIX_EPOCH };
+        for (own, of_image, expected) in [
+            (None, None, "SIGTERM"),
+            (None, Some("SIGUSR1"), "SIGUSR1"),
+            (None, Some(""), "SIGTERM"),
+            (Some("SIGUSR2"), None, "SIGUSR2"),
+            (Some("SIGUSR2"), Some("SIGUSR1"), "SIGUSR2"),
+        ] {
+            let mut container = fixtures::container("web");
+            container.lifecycle.stop_signal = own.map(str::to_owned);
+            let mut pod = PodMachine::new(fixtures::pod(vec![container]).into(), now);
+            let name = ContainerName::new("web");
+            let image = RunImage {
+                name: "docker.io/library/web:1".to_owned(),
+                id: "sha256:cafe".to_owned(),
+                stop_signal: of_image.map(str::to_owned),
+                user: None,
+            };
+            let begun = ContainerRecord::begun(pod.life().container_id(&name), 0, now.mono);
+            let record = ContainerRecord { image: Some(image), ..begun };
+            pod.life.record.containers.insert(name.clone(), record);
+            let expected = StopSignal::Stop(expected.to_owned());
+            assert_eq!(pod.stop_signal(&name), expected, "{own:?} {of_image:?}");
+        }
+    }
 
     #[test]
     fn only_of_a_pod_that_makes_room_the_runtime_is_told_to_have_had_its_time() {

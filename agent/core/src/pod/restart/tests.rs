@@ -147,6 +147,8 @@ fn a_pod_may_start_containers_until_all_have_run_and_none_runs_again() {
             pod.life.actual.containers.insert(name, run.clone());
         }
         assert_eq!(pod.life.may_start(), expected, "{policy:?}: {what}");
+        pod.life.record.restarting = Some(stop);
+        assert!(pod.life.may_start(), "{policy:?}: {what}, and all begin anew");
         pod.life.record.termination = Some(stop);
         assert!(!pod.life.may_start(), "{policy:?}: {what}, and to stop");
     }

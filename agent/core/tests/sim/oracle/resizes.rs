@@ -1,13 +1,15 @@
 //! Resources that change while containers run, from "Resize CPU and Memory Resources assigned to Containers" of the tasks of Kubernetes and
 //! KEP-1287.
 
+use std::sync::Arc;
+
 use berth_core::{
     id::PodUid,
-    spec::{Container, Resources},
+    spec::{Container, ContainerKind, Pod, Resources},
 };
 
 use super::Oracle;
-use crate::world::Given;
+use crate::{pods, world::Given};
 
 impl Oracle {
     /// A container has this from now on; what was allocated to it by what is on disk.
@@ -17,8 +19,11 @@ impl Oracle {
         self.judge("a container is given what was allocated to it", broken);
     }
 
-    /// The cgroup of a pod, or what runs in it, has changed.
+    /// The cgroup of a pod, or what runs in it, has changed. Where nothing runs nothing is judged.
     pub(crate) fn level(&mut self, pod: &PodUid, level: Given, running: &[Given]) {
+        if running.is_empty() {
+            return;
+        }
         let is_right = level.is_enough_for(Given::sum(running));
         let broken = (!is_right).then(|| format!("{pod}: {running:?} in {level:?}"));
         self.judge("a pod's cgroup is enough for what runs in it", broken);
@@ -30,6 +35,58 @@ impl Oracle {
         let broken =
             (!is_right).then(|| format!("{pod}: {given:?} in place of {allocated:?}, told {is_told}"));
         self.judge("at rest a container has what is allocated to it", broken);
+    }
+
+    /// Nothing changes any more: "`Deferred`: the resize is feasible, but not possible at the moment". What the pod has, what others have,
+    /// and what it tells.
+    pub(crate) fn waits_at_rest(&mut self, asked: &Pod, has: &Pod, others: &[Arc<Pod>], told: Option<&str>) {
+        let all = others.iter().map(|pod| Requests::of(pod)).fold(Requests::of(asked), Requests::plus);
+        let node = pods::node().allocatable;
+        let fits = all.cpu <= node.cpu_milli.unwrap() && all.memory <= node.memory_bytes.unwrap();
+        let amounts = |pod: &Pod| -> Vec<Resources> {
+            pod.fixed_containers().map(|container| container.resources.clone()).collect()
+        };
+        let waits = amounts(asked) != amounts(has);
+        let is_right = match told {
+            None => !waits,
+            Some("Deferred") => waits && !fits,
+            Some(_) => false,
+        };
+        let broken = (!is_right).then(|| format!("{}: told {told:?}, fits {fits}, waits {waits}", asked.uid));
+        self.judge("at rest a resize waits where it does not fit", broken);
+    }
+}
+
+/// What is set aside for a pod: thousandths of a core, and bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Requests {
+    cpu: u64,
+    memory: u64,
+}
+
+impl Requests {
+    /// What all that runs at one time asks for, from "Resource sharing within containers" of "Init Containers" and "Sidecar Containers": an
+    /// init container has the sidecars before it beside it, and main containers have all of them.
+    fn of(pod: &Pod) -> Self {
+        let (mut sidecars, mut most) = (Self::default(), Self::default());
+        for container in &pod.init_containers {
+            let beside = sidecars.plus(Self::of_container(container));
+            most = Self { cpu: most.cpu.max(beside.cpu), memory: most.memory.max(beside.memory) };
+            if container.kind == ContainerKind::Sidecar {
+                sidecars = beside;
+            }
+        }
+        let main = pod.containers.iter().map(|one| Self::of_container(one)).fold(sidecars, Self::plus);
+        Self { cpu: most.cpu.max(main.cpu), memory: most.memory.max(main.memory) }
+    }
+
+    fn of_container(container: &Container) -> Self {
+        let requests = &container.resources.requests;
+        Self { cpu: requests.cpu_milli.unwrap_or(0), memory: requests.memory_bytes.unwrap_or(0) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { cpu: self.cpu + other.cpu, memory: self.memory + other.memory }
     }
 }
 

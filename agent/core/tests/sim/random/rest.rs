@@ -9,16 +9,17 @@ use std::{
 use berth_core::{
     effect::{Act, Effect},
     event::Event,
-    id::{ContainerName, PodUid, SandboxId},
+    id::{PodUid, SandboxId},
     record::PodRecord,
     spec::{ContainerKind, Pod, Source},
+    status::ConditionKind,
 };
 
 use super::{QUIET, REST_STEPS, chaos::Chaos};
 use crate::{
     run::Run,
     tell,
-    world::{Container, Disk, Given},
+    world::{Container, Disk},
 };
 
 impl Chaos {
@@ -202,7 +203,7 @@ impl Chaos {
         if world.sandboxes.values().filter(|one| one.pod == *uid && one.is_alive).count() != 1 {
             self.fail(&format!("{uid}: not one sandbox"));
         }
-        let (mut waiting, mut given) = (0, Vec::new());
+        let mut waiting = 0;
         for container in pod.all_containers() {
             let runs = world.containers.values().filter(|one| one.pod == *uid && one.name == container.name);
             let runs: Vec<&Container> = runs.collect();
@@ -224,25 +225,13 @@ impl Chaos {
             if !is_right {
                 self.fail(&format!("{uid}/{}: {runs:?}\n{record:#?}", container.name));
             }
-            if let [one] = runs.as_slice()
-                && is_resizable(container)
-            {
-                given.push((one.given, container.name.clone()));
-            }
         }
-        self.check_given(uid, &given, record.resizing.is_some());
-        *self.counts.entry("ephemeral containers that wait for their target at rest").or_default() += waiting;
-    }
-
-    /// What runs has what the record on disk allocates to it.
-    fn check_given(&mut self, uid: &PodUid, given: &[(Given, ContainerName)], is_in_progress: bool) {
-        let Some(spec) = self.run.world.allocated(uid) else { return };
-        for (given, name) in given {
-            let container = spec.fixed_containers().find(|one| one.name == *name);
-            let allocated = container.map(|one| Given::of(one)).unwrap_or_default();
-            self.run.world.judge(|oracle| oracle.given_at_rest(uid, *given, allocated, is_in_progress));
-        }
+        self.run.world.check_given(uid);
+        self.run.world.check_waits(pod);
         self.check();
+        let waits = status.conditions.iter().any(|one| one.kind == ConditionKind::PodResizePending);
+        *self.counts.entry("resizes that wait at rest").or_default() += u64::from(waits);
+        *self.counts.entry("ephemeral containers that wait for their target at rest").or_default() += waiting;
     }
 
     /// An agent that begins again finds everything as it is: no container starts, no status changes, and what time it is by the wall
@@ -308,8 +297,4 @@ impl Chaos {
             }
         }
     }
-}
-
-fn is_resizable(container: &berth_core::spec::Container) -> bool {
-    matches!(container.kind, ContainerKind::Main | ContainerKind::Sidecar)
 }

@@ -61,7 +61,7 @@ impl World {
                     self.violate(format!("{pod}: sandbox before netns"));
                 }
                 if request.pod.network == NetworkMode::Pod {
-                    self.check_ids(pod, &request.id, request.ids);
+                    self.check_ids(&request.pod, &request.id, request.ids);
                 }
                 if self.sandboxes.values().any(|one| one.pod == *pod && one.attempt != request.attempt) {
                     self.violate(format!("{pod}: two sandboxes"));
@@ -114,7 +114,7 @@ impl World {
         let is_alive = self.sandboxes.get(&request.sandbox).is_some_and(|sandbox| sandbox.is_alive);
         if is_alive {
             self.check_start(pod, request);
-            self.check_ids(pod, &request.sandbox, users::of_plan(&request.plan));
+            self.check_ids(&request.pod, &request.sandbox, users::of_plan(&request.plan));
         }
         // The record is made first, and is there also when nothing comes of it.
         let new = || Container::of(pod, request, ObservedTask::Absent);

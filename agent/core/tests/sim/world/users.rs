@@ -3,6 +3,7 @@
 use berth_core::{
     id::{PodUid, SandboxId},
     oci::ContainerPlan,
+    spec::{Pod, UserMode},
     users::HostIds,
 };
 
@@ -21,11 +22,14 @@ impl World {
         self.ids.insert(sandbox.clone(), ids);
     }
 
-    /// What is made in a sandbox is made for the ids of its network namespace.
-    pub(super) fn check_ids(&mut self, pod: &PodUid, sandbox: &SandboxId, ids: Option<HostIds>) {
-        let made = self.ids.get(sandbox).copied();
+    /// What is made in a sandbox is made for the ids of its network namespace, and a pod that is to have some has.
+    pub(super) fn check_ids(&mut self, pod: &Pod, sandbox: &SandboxId, ids: Option<HostIds>) {
+        let (made, uid) = (self.ids.get(sandbox).copied(), &pod.uid);
         if made != ids {
-            self.violate(format!("{pod}: ids {ids:?} in a sandbox of {made:?}"));
+            self.violate(format!("{uid}: ids {ids:?} in a sandbox of {made:?}"));
+        }
+        if ids.is_some() != (pod.users == UserMode::Pod) {
+            self.violate(format!("{uid}: ids {ids:?} in a pod of {:?}", pod.users));
         }
     }
 }

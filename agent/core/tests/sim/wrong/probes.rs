@@ -3,7 +3,7 @@
 use berth_core::{
     event::Outcome,
     pod::port::probe::{ProbeAnswer, ProbeCall, ProbeRequest},
-    spec::{Probe, ProbeKind, Probes},
+    spec::{Hook, Probe, ProbeKind, Probes},
 };
 
 use super::*;
@@ -183,6 +183,24 @@ pub(super) fn killed_before_the_probes_grace(run: &mut Run) {
         ask(oracle, Act::Persist(Box::new(record)), now);
         signal(oracle, &main, term(), now);
         signal(oracle, &main, StopSignal::Kill, later(now, Duration::from_secs(4)));
+    });
+}
+
+/// The pod gives no time, but the probe does.
+pub(super) fn stopped_before_the_hook_in_the_probes_grace(run: &mut Run) {
+    let mut pod = pods::pod("web", &["main", "other"]);
+    pods::edit(&mut pod, "main").probes = liveness();
+    pods::edit(&mut pod, "main").lifecycle.pre_stop = Some(Hook::Exec(vec!["do".into()]));
+    run.want(Pod { grace: Duration::ZERO, ..pod });
+    ask_at_rest(run);
+    run.settle();
+    let (record, main) = (unhealthy(run), start_of(run, "main"));
+    let question = question(run, ProbeKind::Liveness);
+    lie(run, |oracle, now| {
+        said(oracle, &question, false, now);
+        said(oracle, &question, false, now);
+        ask(oracle, Act::Persist(Box::new(record)), now);
+        signal(oracle, &main, term(), now);
     });
 }
 
