@@ -1,6 +1,7 @@
 //! Points at which the agent can be made to die, so that tests can show that a death at any of them leaves nothing
 //! behind (invariant 6). The label comes from `BERTH_ABORT_AT`, with `#n` for the n-th time that it is reached; without it,
-//! reaching a point costs one comparison.
+//! reaching a point costs one comparison. With `stop:` before the label the agent stops there, as by SIGSTOP, and goes on with SIGCONT:
+//! so tests show what it makes of a change that comes just then.
 
 use std::sync::{
     Arc,
@@ -54,6 +55,7 @@ struct Doom {
     label: String,
     /// How often it is still reached, the last time among them.
     left: AtomicU32,
+    signal: Signal,
 }
 
 impl Failpoint {
@@ -61,9 +63,13 @@ impl Failpoint {
     #[must_use]
     pub fn at(point: Option<String>) -> Self {
         Self(point.map(|point| {
-            let (label, count) = point.split_once('#').unwrap_or((&point, "1"));
+            let (signal, point) = match point.strip_prefix("stop:") {
+                Some(point) => (Signal::SIGSTOP, point),
+                None => (Signal::SIGKILL, point.as_str()),
+            };
+            let (label, count) = point.split_once('#').unwrap_or((point, "1"));
             let left = AtomicU32::new(count.parse().unwrap_or(1));
-            Arc::new(Doom { label: label.to_owned(), left })
+            Arc::new(Doom { label: label.to_owned(), left, signal })
         }))
     }
 
@@ -87,8 +93,8 @@ impl Failpoint {
         let Some(doom) = self.0.as_ref().filter(|doom| doom.label == label) else { return };
         if doom.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             own_log::say_now(&format!("dying on request label={label:?}\n"));
-            // As a power cut would: no destructor, no handler. SIGKILL cannot fail on oneself.
-            let _cannot_fail = kill(Pid::this(), Signal::SIGKILL);
+            // As a power cut would: no destructor, no handler. Neither signal can fail on oneself.
+            let _cannot_fail = kill(Pid::this(), doom.signal);
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct Config {
     pub protect_kernel_defaults: bool,
     /// Where settings of the kernel are: `/proc/sys`, or what tests name in its place (`BERTH_SYSCTL_ROOT`).
     pub sysctl_root: PathBuf,
-    /// Where the agent kills itself on purpose: tests of crash recovery name a point here (`BERTH_ABORT_AT`).
+    /// Where the agent kills or stops itself on purpose: tests name a point here (`BERTH_ABORT_AT`).
     pub abort_at: Option<String>,
 }
 

@@ -450,6 +450,24 @@ fn images_are_removed_by_the_kubelets_thresholds_unless_none_can_be_met() {
 }
 
 #[test]
+fn containerds_own_word_takes_app_armor_away_and_gives_it_to_no_node() {
+    use AppArmor::{Absent, Enforced, Unused};
+    for (found, is_disabled, expected) in [
+        (Enforced, false, Enforced),
+        (Enforced, true, Unused),
+        (Unused, false, Unused),
+        (Unused, true, Unused),
+        (Absent, false, Absent),
+        (Absent, true, Absent),
+    ] {
+        let mut settings = load_text("", &[]).unwrap();
+        settings.containerd.disable_apparmor = is_disabled;
+        let config = settings.resolve(&Facts { app_armor: found, ..facts() }).unwrap();
+        assert_eq!(config.node.app_armor, expected, "{found:?} {is_disabled}");
+    }
+}
+
+#[test]
 fn without_parallel_pulls_they_are_serialised() {
     let config = Settings::load(KubeletFlags::default()).unwrap().resolve(&facts()).unwrap();
     assert_eq!(config.node.pulls.parallel_max, Some(1));

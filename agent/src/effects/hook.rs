@@ -44,7 +44,6 @@ async fn command_ended(
     request: &HookRequest,
     exec: &ExecProbe,
 ) -> Result<HookAnswer, Failure> {
-    let failed = |error: String| HookAnswer::Failed { error, output: String::new() };
     if exec::is_of_others(host, exec) {
         return Ok(failed("a shim of others cannot be asked by this version".to_owned()));
     }
@@ -56,14 +55,26 @@ async fn command_ended(
             let error = format!("command '{command}' exited with {code}: {error}");
             Ok(HookAnswer::Failed { error, output: exec::output(&answer) })
         }
+        Err(error) => not_run(&error),
+    }
+}
+
+fn failed(error: String) -> HookAnswer {
+    HookAnswer::Failed { error, output: String::new() }
+}
+
+/// What a call without an answer of the command comes to: the hook has failed, or is to be run again.
+fn not_run(error: &CallError) -> Result<HookAnswer, Failure> {
+    let why = with_causes(error);
+    match error {
         // Nobody ran it: there is no room for it now, or containerd, which an older shim needs for it, is away.
-        Err(error @ CallError::Status(Status { code: Code::Unavailable | Code::ResourceExhausted, .. })) => {
-            Err(unknown(with_causes(&error)))
+        CallError::Status(Status { code: Code::Unavailable | Code::ResourceExhausted, .. }) => {
+            Err(unknown(why))
         }
-        Err(error @ CallError::Status(_)) => {
-            Ok(failed(format!("failed to exec in container: {}", with_causes(&error))))
+        CallError::Status(_) => Ok(failed(format!("failed to exec in container: {why}"))),
+        CallError::Connect { .. } | CallError::Lost(_) | CallError::Timeout { .. } | CallError::Decode(_) => {
+            Err(unknown(why))
         }
-        Err(error) => Err(unknown(with_causes(&error))),
     }
 }
 
@@ -92,6 +103,8 @@ async fn asked(pod: &PodUid, get: &HttpProbe) -> Result<HookAnswer, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::{io, time::Duration};
+
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpListener,
@@ -120,6 +133,35 @@ mod tests {
         let headers = [("Authorization", "secret"), ("X-It", "is")];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         HttpProbe { tls, host: "127.0.0.1".into(), port, path: "/hook".into(), headers }
+    }
+
+    /// Whether it was run or not, it is run again unless the shim has said that it cannot be.
+    #[test]
+    fn a_command_that_a_shim_refuses_has_failed_and_any_other_is_run_again() {
+        let refused = |code| CallError::Status(Status::new(code, "no"));
+        let timeout = || CallError::Timeout { method: "exec".to_owned(), after: Duration::from_secs(1) };
+        let connect = || CallError::Connect { path: "/shim".into(), source: io::ErrorKind::NotFound.into() };
+        for (error, has_failed) in [
+            (refused(Code::Internal), true),
+            (refused(Code::NotFound), true),
+            (refused(Code::Unavailable), false),
+            (refused(Code::ResourceExhausted), false),
+            (connect(), false),
+            (CallError::Lost(Arc::new(io::ErrorKind::ConnectionReset.into())), false),
+            (timeout(), false),
+        ] {
+            match not_run(&error) {
+                Ok(HookAnswer::Failed { error: why, output }) => {
+                    assert!(has_failed, "{error:?} is no failure of the hook");
+                    let expected = format!("failed to exec in container: {}", with_causes(&error));
+                    assert_eq!((why, output), (expected, String::new()));
+                }
+                Ok(other) => panic!("{error:?}: {other:?}"),
+                Err(Failure { kind, .. }) => {
+                    assert_eq!((kind, has_failed), (FailureKind::Unknown, false), "{error:?}");
+                }
+            }
+        }
     }
 
     #[tokio::test]

@@ -58,3 +58,38 @@ impl Used {
             || image.names.iter().any(|record| self.names.contains(&record.name))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_core::image::collection::StoredName;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn an_image_is_used_by_what_is_above_its_layers_and_by_containers_that_name_it() {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let image = StoredImage {
+            id: "sha256:a".to_owned(),
+            names: ["web:1", "web@sha256:b"]
+                .map(|name| StoredName { name: name.to_owned(), target: "sha256:b".to_owned() })
+                .into(),
+            chain_id: "sha256:layers".to_owned(),
+            size_bytes: 1,
+            touched: Timestamp::UNIX_EPOCH,
+            stays: None,
+        };
+        for (names, parents, expected) in [
+            (&[][..], &[][..], false),
+            (&["other:1"], &["sha256:others"], false),
+            (&[], &["sha256:layers"], true),
+            (&["web:1"], &[], true),
+            (&["web@sha256:b"], &["sha256:others"], true),
+            // Of which image a container is says its name alone.
+            (&["sha256:layers"], &["web:1"], false),
+        ] {
+            let used = Used { names: set(names), parents: set(parents) };
+            assert_eq!(used.has(&image), expected, "{names:?} {parents:?}");
+        }
+    }
+}
