@@ -1,6 +1,6 @@
 //! Pods that an API server has bound to a node on which they may not begin.
 
-use std::path::Path;
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -163,9 +163,8 @@ fn refused() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
         "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "a", "operator": "In", "values": ["c"] }] }],
     } } });
-    let profile = json!({ "securityContext": { "appArmorProfile": { "type": "RuntimeDefault" } } });
     let sysctl = json!({ "securityContext": { "sysctls": [{ "name": "kernel.msgmax", "value": "65536" }] } });
-    let mut all = vec![
+    vec![
         ("cpu", asks(json!({ "cpu": "999" })), "OutOfcpu", "resource: cpu, requested: 999000, used: 0"),
         ("memory", asks(json!({ "memory": "64Ti" })), "OutOfmemory", "requested: 70368744177664, used: 0"),
         (
@@ -185,16 +184,7 @@ fn refused() -> Vec<(&'static str, Value, &'static str, &'static str)> {
             "UnexpectedAdmissionError",
             "no set of running pods found to reclaim resources",
         ),
-    ];
-    if !Path::new("/sys/module/apparmor").exists() {
-        all.push((
-            "profile",
-            profile,
-            "AppArmor",
-            "Cannot enforce AppArmor: AppArmor is not enabled on the host",
-        ));
-    }
-    all
+    ]
 }
 
 /// Both nodes, in this order: what the first shows is what the other shows.
@@ -222,18 +212,23 @@ fn as_kubelet() -> Result<()> {
         cluster.wait_for(&node_path(name), "with the resource of others", has)?;
     }
     alone(&cluster)?;
+    profiles(&cluster)?;
     // There is room for one of these.
     let most = cpu_milli(&cluster, 60)?;
     crowded(&cluster, most)?;
     preempted(&cluster, most)?;
+    all_gone(&cluster)?;
+    kubelet.end(&node)?;
+    node.end()?;
+    cluster.end()
+}
+
+fn all_gone(cluster: &Cluster) -> Result<()> {
     cluster.request("DELETE", PODS, "application/json", &json!({}))?;
     wait::until("all pods to be gone", GONE_LIMIT, || {
         let left = cluster.get_json(PODS)?["items"].as_array().map_or(0, Vec::len);
         Ok(if left == 0 { Look::Ready(()) } else { Look::NotYet(format!("{left} are left")) })
-    })?;
-    kubelet.end(&node)?;
-    node.end()?;
-    cluster.end()
+    })
 }
 
 /// Makes the same pod on both nodes; their names.
@@ -274,6 +269,20 @@ fn alone(cluster: &Cluster) -> Result<()> {
     let os = json!({ "kubernetes.io/os": "windows" });
     let reason = "PodOSSelectorNodeLabelDoesNotMatch";
     both_refuse_labelled(cluster, "os", (&json!({}), &os), reason, "doesn't match node label")
+}
+
+/// Where the kernel has AppArmor, neither refuses a profile, and where it has none both do.
+fn profiles(cluster: &Cluster) -> Result<()> {
+    let profile = json!({ "securityContext": { "appArmorProfile": { "type": "RuntimeDefault" } } });
+    let has_it = fs::read_to_string("/sys/module/apparmor/parameters/enabled");
+    if !has_it.is_ok_and(|text| text.starts_with('Y')) {
+        let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+        return both_refuse(cluster, "profile", &profile, "AppArmor", message);
+    }
+    for pod in on_both(cluster, "profile", &profile, &json!({}))? {
+        cluster.wait_for(&path(&pod), "admitted", is_admitted)?;
+    }
+    all_gone(cluster)
 }
 
 /// What is missing because others have it.

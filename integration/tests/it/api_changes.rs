@@ -1,9 +1,13 @@
 //! What pods of the API server ask for beyond what runs: changed resources, own rules of restarts, and fields that nobody acts on;
 //! and how often a node asks.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::{AuditEvent, Cluster};
+use berth_integration::components;
+use berth_integration::files;
 use berth_integration::node::{Node, cgroups::name_of_container};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -18,6 +22,7 @@ pub(crate) const DEATHS: [&str; 2] = ["resize-container.before", "resize-contain
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("api_changes::a_resize_is_done_while_containers_run", resize),
+        test("api_changes::a_resize_that_the_oci_runtime_refuses_is_no_change", refused),
         test("api_changes::containers_say_themselves_whether_they_run_again", own_rules),
         test("api_changes::a_node_asks_no_more_often_than_it_is_told_to", rates),
     ]
@@ -170,6 +175,40 @@ fn too_little(cluster: &Cluster, node: &Node, before: &Value, first: Limits) -> 
     ask(cluster, &json!([{ "name": "main", "resources": before }]))?;
     cluster.wait_for(&path("web"), "resized", is_resized(5))?;
     Ok(())
+}
+
+/// Nothing is told to be in force that is not, and it is tried again.
+fn refused() -> Result<()> {
+    let (runtime, door) = (Path::new("/run/own/runtime"), Path::new("/run/own/refuses"));
+    let crun = components::binary("crun")?;
+    let (door_text, crun) = (door.display(), crun.display());
+    let script = format!(
+        "#!/bin/sh\nfor word; do [ \"$word\" = update ] && [ -e {door_text} ] && exit 1; done\nexec {crun} \"$@\"\n"
+    );
+    files::write_program(runtime, &script)?;
+    let berth = json!({ "runtime": { "ociRuntime": runtime } });
+    let (cluster, node) = start(Settings { berth, ..Settings::default() })?;
+    let before = resources(("50m", "32Mi"), ("200m", "64Mi"));
+    let main = shell("main", "exec sleep infinity", json!({ "resources": before }));
+    let spec = json!({ "terminationGracePeriodSeconds": 1, "containers": [main] });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    let first = bounds(&node, &cluster.wait_for(&path("web"), "ready", is_ready)?, "main")?;
+    files::write(door, "")?;
+    ask(&cluster, &json!([{ "name": "main", "resources": resources(("50m", "32Mi"), ("400m", "64Mi")) }]))?;
+    let fails = |pod: &Value| condition(pod, "PodResizeInProgress").is_some_and(|it| it["reason"] == "Error");
+    let pod = cluster.wait_for(&path("web"), "told that it fails", fails)?;
+    same("as before", bounds(&node, &pod, "main")?, first)?;
+    same("shown", &pod["status"]["containerStatuses"][0]["resources"], &before)?;
+    eventually("the event", &1, || Ok(events(&cluster, "ResizeError")?.len()))?;
+    same("what completed", events(&cluster, "ResizeCompleted")?.len(), 0)?;
+    files::remove(door)?;
+    let pod = cluster.wait_for(&path("web"), "resized", is_resized(2))?;
+    same("its quota", bounds(&node, &pod, "main")?, (first.0, Some(40_000), first.2))?;
+    eventually("that it completed", &1, || Ok(events(&cluster, "ResizeCompleted")?.len()))?;
+    deleted(&cluster, &["web"])?;
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
 }
 
 /// A rule has it run again in a pod that never restarts anything, once.

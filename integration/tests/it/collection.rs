@@ -15,6 +15,7 @@ use berth_integration::node::{Node, POD_LIMIT, system};
 use berth_integration::registry::Registry;
 use berth_integration::wait::{self, Look};
 use berth_integration::{cri, http};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::images::of_image;
@@ -46,6 +47,8 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("collection::what_nothing_uses_goes_and_comes_back_with_a_pod", unused),
         test("collection::what_others_have_brought_stays_without_cri", brought),
+        test("collection::what_comes_to_be_used_before_it_goes_stays", meanwhile),
+        test("collection::what_is_kept_for_root_is_not_free", reserved),
         test("collection::an_agent_that_dies_while_images_go", dies).long().within(LONG_LIMIT),
     ]
 }
@@ -94,9 +97,11 @@ fn tags() -> Result<BTreeSet<String>> {
     Ok(names.lines().filter(is_tag).map(str::to_owned).collect())
 }
 
-fn layers() -> Result<usize> {
+/// Layers of images.
+fn layers() -> Result<BTreeSet<String>> {
     let rows = ctr_rows(&["snapshots", "ls"])?;
-    Ok(rows.iter().filter(|row| row.ends_with(&["Committed".to_owned()])).count())
+    let committed = rows.into_iter().filter(|row| row.ends_with(&["Committed".to_owned()]));
+    Ok(committed.filter_map(|row| row.into_iter().next()).collect())
 }
 
 fn run_and_end(node: &Node, name: &str, image: &str) -> Result<()> {
@@ -115,15 +120,21 @@ fn unused() -> Result<()> {
     let (pinned, of_ctr) = (pulled(&node, "pinned")?, pulled(&node, "of-ctr")?);
     let of_cri = pulled(&node, "of-cri")?;
     ctr(&["images", "label", &pinned, "io.cri-containerd.pinned=pinned"])?;
+    // Of one that others use there is a container alone, and of another one a layer alone.
     ctr(&["containers", "create", &of_ctr, "neighbour"])?;
+    ctr(&["snapshots", "rm", "neighbour"])?;
+    let before = layers()?;
+    let mounted = pulled(&node, "mounted")?;
+    let layer = layers()?.difference(&before).next().context("no layer of its own")?.clone();
+    ctr(&["snapshots", "prepare", "mounted-by-ctr", &layer])?;
     let running = node.ready("used")?;
-    let all = BTreeSet::from([&used, &goes, &pinned, &of_ctr, &of_cri].map(Clone::clone));
+    let all = BTreeSet::from([&used, &goes, &pinned, &of_ctr, &mounted, &of_cri].map(Clone::clone));
     same("images", tags()?, all)?;
 
     collect(&mut node)?;
-    let kept = BTreeSet::from([&used, &pinned, &of_ctr].map(Clone::clone));
+    let kept = BTreeSet::from([&used, &pinned, &of_ctr, &mounted].map(Clone::clone));
     eventually("what nothing uses to go", &kept, tags)?;
-    eventually("layers to go with it", &3, layers)?;
+    eventually("layers to go with it", &4, || Ok(layers()?.len()))?;
     eventually("the disk to be told as too full", &true, || {
         Ok(node.agent.said()?.contains("FreeDiskSpaceFailed"))
     })?;
@@ -137,7 +148,48 @@ fn unused() -> Result<()> {
     let shown = events(&node.ready("goes")?)?;
     ensure!(shown.contains("Successfully pulled image"), "{shown}");
     ctr(&["containers", "rm", "neighbour"])?;
+    ctr(&["snapshots", "rm", "mounted-by-ctr"])?;
     end(node)
+}
+
+/// The agent stops between the list of images and the first that goes, and meanwhile one is used and a name becomes another image's.
+fn meanwhile() -> Result<()> {
+    let mut node = prepare()?;
+    let images = ["used", "renamed", "other"].map(|name| pulled(&node, name));
+    let [used, renamed, other] = images;
+    let (used, renamed, other) = (used?, renamed?, other?);
+    ctr(&["images", "label", &other, "io.cri-containerd.pinned=pinned"])?;
+    node.agent.set_flags(&FLAGS.map(str::to_owned));
+    node.agent.start_doomed("stop:remove-image.before")?;
+    let status = format!("/proc/{}/status", node.agent.pid().context("no agent")?);
+    eventually("the agent to stop", &true, || Ok(files::read(&status)?.contains("State:\tT")))?;
+    ctr(&["containers", "create", &used, "neighbour"])?;
+    ctr(&["images", "tag", "--force", &other, &renamed])?;
+    node.agent.signal(Signal::SIGCONT)?;
+    eventually("all to be gone through", &true, || Ok(node.agent.said()?.contains("FreeDiskSpaceFailed")))?;
+    same("images", tags()?, BTreeSet::from([used, renamed, other]))?;
+    ctr(&["containers", "rm", "neighbour"])?;
+    end(node)
+}
+
+/// Half of a disk is for root alone: what others can use of it is too little, though most of it is free.
+fn reserved() -> Result<()> {
+    let root = World::here()?.root().to_owned();
+    let (disk, image) = (root.join("containerd"), root.join("disk"));
+    files::make_dir(&disk)?;
+    files::create(&image)?.set_len(128 << 20)?;
+    let text = |path: &Path| path.display().to_string();
+    system("mkfs.ext4", &["-q", "-F", "-m", "50", &text(&image)])?;
+    system("mount", &["-o", "loop", &text(&image), &text(&disk)])?;
+    let mut node = Node::prepare(&Settings::with_registry())?;
+    pulled(&node, "goes")?;
+    let mut flags = FLAGS.map(str::to_owned);
+    flags[0] = "--image-gc-high-threshold=45".to_owned();
+    node.agent.set_flags(&flags);
+    node.agent.start()?;
+    eventually("what nothing uses to go", &BTreeSet::new(), tags)?;
+    end(node)?;
+    Ok(fs::remove_file(image)?)
 }
 
 /// With CRI, whatever comes into the namespace becomes the node's; without it, what `ctr` brings is whose it was.
@@ -181,7 +233,7 @@ fn dies() -> Result<()> {
         })?;
         node.agent.start()?;
         eventually(&format!("the image to go after {point}"), &BTreeSet::new(), tags)?;
-        eventually("its layers to go", &0, layers)?;
+        eventually("its layers to go", &BTreeSet::new(), layers)?;
         same("records", ctr(&["images", "ls", "--quiet"])?.trim(), "")?;
         node.agent.kill()?;
     }

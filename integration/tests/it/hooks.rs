@@ -166,12 +166,15 @@ fn hanging() -> Result<()> {
             pod.container("main")["state"]["waiting"]["message"] == "its postStart hook has not ended"
         })?;
         same(name, (pod.waits_for("main"), pod.phase()), ("ContainerCreating", "Pending"))?;
+        same("clients that have left", server.left(), 0)?;
         let shown = events(&pod)?;
         ensure!(shown.contains("its postStart hook has not ended"), "{shown}");
         node.remove(name)?;
         node.gone(name)?;
     }
     same("who was asked", server.count("/hangs"), 1)?;
+    // Nobody waits for its answer any more.
+    eventually("the client to have left", &1, || Ok(server.left()))?;
     // Before its stop, a hook that hangs has the grace period alone.
     let lifecycle = json!({ "preStop": exec("exec sleep infinity") });
     node.apply(

@@ -1,10 +1,9 @@
 //! Pods with a user namespace of their own (`hostUsers: false`, KEP-127): root in them is nobody on the node.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
 use berth_integration::containerd::ctr;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
@@ -15,6 +14,8 @@ use crate::suite::{Test, same, test};
 
 /// Ids of a pod by default.
 const IDS: u32 = 65_536;
+/// So many that there are ids for six pods: the first eighth of all is the node's, and the last id stands for none.
+const EIGHTH: u32 = 1 << 29;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -22,6 +23,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("users::root_of_a_pod_is_nobody_on_the_node_with_runc", with_runc),
         test("users::no_two_pods_share_ids_and_a_killed_agent_keeps_them", apart),
         test("users::a_shim_of_others_refuses_them", foreign),
+        test("users::a_snapshotter_that_cannot_shift_owners_refuses_them", native),
     ]
 }
 
@@ -30,19 +32,28 @@ fn apart_from_node(name: &str, spec: Value) -> String {
     pod(name, with(json!({ "hostUsers": false }), spec))
 }
 
-/// The node's id of the pod's root, as a process of the pod has it.
-fn first_id(pod: &PodState, container: &str) -> Result<u32> {
+/// The node's id of the pod's root, as a process of the pod has it, which is root there.
+fn first_id(pod: &PodState, container: &str, per_pod: u32) -> Result<u32> {
+    let (first, owner) = ids(pod, container, per_pod)?;
+    same("its process", owner, first)?;
+    Ok(first)
+}
+
+/// The node's id of the pod's root, and that of a process of the pod.
+fn ids(pod: &PodState, container: &str, per_pod: u32) -> Result<(u32, u32)> {
     let pid = task_pid(pod.container_id(container)?)?;
     let maps = ["uid_map", "gid_map"].map(|file| fs::read_to_string(format!("/proc/{pid}/{file}")));
     let [users, groups] = maps;
     let (users, groups) = (users?, groups?);
     same("maps of users and groups", &users, &groups)?;
     let words: Vec<u32> = users.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    let [0, first, IDS] = words[..] else { anyhow::bail!("the map is {users}") };
+    let [0, first, count] = words[..] else { anyhow::bail!("the map is {users}") };
+    same("how many there are", count, per_pod)?;
+    ensure!(first >= per_pod && first.is_multiple_of(per_pod), "{first} is no place for a pod");
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    ensure!(first >= IDS && first.is_multiple_of(IDS), "{first} is no place for a pod");
-    ensure!(status.contains("\nUid:\t"), "{status}");
-    Ok(first)
+    let owner = status.lines().find_map(|line| line.strip_prefix("Uid:")).context("no owner")?;
+    let owner = owner.split_whitespace().next().context("no real one")?;
+    Ok((first, owner.parse()?))
 }
 
 fn with_crun() -> Result<()> {
@@ -81,8 +92,8 @@ fn nobody(node: Node) -> Result<()> {
     });
     node.apply("web", &apart_from_node("web", spec))?;
     let web = node.ready("web")?;
-    let first = first_id(&web, "root")?;
-    same("the ids of both containers", first_id(&web, "user")?, first)?;
+    let first = first_id(&web, "root", IDS)?;
+    same("the ids of both containers", ids(&web, "user", IDS)?, (first, first + 1000))?;
     let root = "/ 0:0\n/data 0:3000\n/told 0:3000\n/data/made-by-init 0:3000\n/etc/hosts 0:0\n/etc/resolv.conf 0:0\n\
                 /dev/shm 0:0\n0\nweb-lab\neth0 lo \nto-stdout\nno-device\n";
     eventually("what root says", &root.to_owned(), || logs(&web, "root", &[]))?;
@@ -111,30 +122,44 @@ fn nobody(node: Node) -> Result<()> {
     node.end()
 }
 
+/// There are ids for six pods. Who comes after the agent was killed gets those that are left.
 fn apart() -> Result<()> {
-    let mut node = Node::start()?;
-    let names = ["one", "two", "three", "four"];
-    for name in names {
+    let mut node = Node::start_with(&Settings {
+        kubelet: json!({ "maxPods": 6, "userNamespaces": { "idsPerPod": EIGHTH } }),
+        ..Settings::default()
+    })?;
+    let (earlier, later) = (["one", "two", "three"], ["four", "five", "six"]);
+    let apply = |node: &Node, name: &str| {
         let spec = json!({ "containers": [shell("main", FOR_EVER, json!({}))] });
-        node.apply(name, &apart_from_node(name, spec))?;
-    }
-    let ids = |node: &Node| -> Result<Vec<u32>> {
-        names.iter().map(|name| first_id(&node.ready(name)?, "main")).collect()
+        node.apply(name, &apart_from_node(name, spec))
     };
-    let before = ids(&node)?;
-    same("different ids", before.iter().collect::<BTreeSet<_>>().len(), names.len())?;
+    let first = |node: &Node, name: &str| first_id(&node.ready(name)?, "main", EIGHTH);
+    earlier.iter().try_for_each(|name| apply(&node, name))?;
+    let before: Vec<u32> = earlier.iter().map(|name| first(&node, name)).collect::<Result<_>>()?;
     node.agent.kill()?;
     node.agent.start()?;
-    same("ids after the agent was killed", ids(&node)?, before.clone())?;
-    // A container that begins again is in the same one.
+    later.iter().try_for_each(|name| apply(&node, name))?;
+    let mut all: Vec<u32> = later.iter().map(|name| first(&node, name)).collect::<Result<_>>()?;
+    for (name, before) in earlier.iter().zip(before) {
+        same(&format!("ids of {name} after the agent was killed"), first(&node, name)?, before)?;
+        all.push(before);
+    }
+    all.sort_unstable();
+    same("all ids that there are", all, (1..=6).map(|place| place * EIGHTH).collect())?;
+
+    // A container that begins again is in the same one, and so are its files.
     let one = node.ready("one")?;
+    let of_one = first(&node, "one")?;
     ctr(&["tasks", "kill", "--signal", "SIGKILL", one.container_id("main")?])?;
     node.wait("one", "restarted", POD_LIMIT, |pod| pod.restarts("main") == 1)?;
-    same("ids of the next run", first_id(&node.ready("one")?, "main")?, before[0])?;
-    for name in names {
+    let one = node.ready("one")?;
+    same("ids of the next run", first_id(&one, "main", EIGHTH)?, of_one)?;
+    let owners = exec(&one, "main", &["stat", "-c", "%n %u:%g", "/", "/etc/hosts", "/etc/resolv.conf"])?;
+    same("who has its files", owners.as_str(), "/ 0:0\n/etc/hosts 0:0\n/etc/resolv.conf 0:0\n")?;
+    for name in earlier.iter().chain(&later) {
         node.remove(name)?;
     }
-    for name in names {
+    for name in earlier.iter().chain(&later) {
         node.gone(name)?;
     }
     node.end()
@@ -155,5 +180,21 @@ fn foreign() -> Result<()> {
     ensure!(told.contains("can't set `spec.hostUsers: false`"), "{told}");
     node.remove("web")?;
     node.gone("web")?;
+    node.end()
+}
+
+/// It has a directory of files for each layer, which belong to whom they belong.
+fn native() -> Result<()> {
+    let berth = json!({ "snapshotter": "native" });
+    let node = Node::start_with(&Settings { berth, ..Settings::with_registry() })?;
+    let spec = json!({ "containers": [shell("main", FOR_EVER, json!({}))] });
+    node.apply("apart", &apart_from_node("apart", spec.clone()))?;
+    node.apply("beside", &pod("beside", spec))?;
+    let apart = node.wait("apart", "refused", POD_LIMIT, |pod| {
+        events(pod).is_ok_and(|told| told.contains("snapshotter native cannot shift owners"))
+    })?;
+    same("why it waits", apart.waits_for("main"), "CreateContainerConfigError")?;
+    node.ready("beside")?;
+    node.clear()?;
     node.end()
 }

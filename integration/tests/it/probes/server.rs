@@ -1,7 +1,7 @@
 //! A server that probes ask, which does as it is told and counts.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -129,6 +129,12 @@ impl Server {
         state.firsts.get(path).copied().with_context(|| format!("{path} was never asked for"))
     }
 
+    /// How many of those who are never answered have closed their connection.
+    pub(crate) fn left(&self) -> usize {
+        let mut state = self.shared.lock();
+        state.held.iter_mut().map(has_left).filter(|has_left| *has_left).count()
+    }
+
     /// The head of the last request for a path.
     pub(crate) fn head(&self, path: &str) -> Result<String> {
         self.shared.lock().heads.get(path).cloned().with_context(|| format!("{path} was never asked for"))
@@ -163,6 +169,12 @@ impl Shared {
             gate.mode
         })
     }
+}
+
+/// Whether the other end of a connection has closed it. It has said all that it says.
+fn has_left(stream: &mut TcpStream) -> bool {
+    let is_still_there = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
+    stream.set_nonblocking(true).is_err() || !stream.read(&mut [0]).is_err_and(|error| is_still_there(&error))
 }
 
 fn http(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
