@@ -245,10 +245,10 @@ fn what_a_run_has_waited_follows_from_the_delay_after_it() {
     for (attempt, delay_s, expected) in
         [(0, 0, 0), (1, 10, 0), (2, 20, 10), (5, 160, 80), (6, 300, 300), (9, 10, 0), (1, 3, 0), (2, 3, 3)]
     {
-        let (mut record, _) = ended(100, 101, delay_s * 1000);
+        let (mut record, _) = ended(1000, 1001, delay_s * 1000);
         record.attempt = attempt;
         let before = |since_s: u64| {
-            let (_, exit) = ended(0, 100 - since_s, 0);
+            let (_, exit) = ended(0, 1000 - since_s, 0);
             ContainerRecord { last_exit: Some(exit), exit: None, ..record.clone() }
         };
         assert_eq!(waited(&before(expected)), Duration::from_secs(expected), "{attempt} {delay_s}");
