@@ -72,9 +72,11 @@ fn not_run(error: &CallError) -> Result<HookAnswer, Failure> {
             Err(unknown(why))
         }
         CallError::Status(_) => Ok(failed(format!("failed to exec in container: {why}"))),
-        CallError::Connect { .. } | CallError::Lost(_) | CallError::Timeout { .. } | CallError::Decode(_) => {
-            Err(unknown(why))
-        }
+        CallError::Connect { .. }
+        | CallError::Lost(_)
+        | CallError::Timeout { .. }
+        | CallError::Decode(_)
+        | CallError::NotSent(_) => Err(unknown(why)),
     }
 }
 
