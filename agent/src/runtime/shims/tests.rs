@@ -2,7 +2,6 @@ use std::{path::Path, time::Duration};
 
 use berth_core::pod::gone::RETRY_MIN;
 use berth_proto::ttrpc::{Code, Event as Wire, Server, Status};
-use prost::Message as _;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::UnixListener,
