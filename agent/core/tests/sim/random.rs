@@ -23,7 +23,7 @@ use self::chaos::Chaos;
 use crate::oracle;
 
 /// Seeds that are played when nobody says which.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 700;
 /// The same of lives in a cluster.
 const SEEDS_IN_A_CLUSTER: u64 = 60;
 /// Seeds beyond those that found something once.

@@ -18,7 +18,7 @@ fn waits(run: &Run, name: &str) -> bool {
 }
 
 fn shares(run: &Run, name: &str) -> Option<u64> {
-    let id = run.world.running(&PodUid::new(format!("uid-{name}")), "main").expect("it runs");
+    let id = run.world.running(&PodUid::new(format!("uid-{name}")), "main")?;
     run.world.containers[&id].given.shares
 }
 
