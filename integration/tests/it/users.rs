@@ -193,7 +193,7 @@ fn native() -> Result<()> {
     let apart = node.wait("apart", "refused", POD_LIMIT, |pod| {
         events(pod).is_ok_and(|told| told.contains("snapshotter native cannot shift owners"))
     })?;
-    same("why it waits", apart.waits_for("main"), "CreateContainerConfigError")?;
+    same("why it waits", apart.waits_for("main"), "CreateContainerError")?;
     node.ready("beside")?;
     node.clear()?;
     node.end()
