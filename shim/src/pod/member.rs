@@ -67,7 +67,13 @@ impl Pod {
         Ok(format!("/proc/{pid}/ns/{}", kind.file()))
     }
 
+    /// Programs may map memory of it for execution, as in a pod of containerd's CRI. In a user namespace of the pod the kernel lets nobody take
+    /// away what it is mounted with.
     fn share_shm(&self, config: &mut Value) {
+        let options: &[&str] = match self.user {
+            Some(_) => &["rbind", "rw", "nosuid", "nodev", "noexec"],
+            None => &["rbind", "rprivate", "rw"],
+        };
         let mounts = config.get_mut("mounts").and_then(Value::as_array_mut);
         for entry in mounts.into_iter().flatten() {
             if entry.get("destination").and_then(Value::as_str) == Some("/dev/shm") {
@@ -75,7 +81,7 @@ impl Pod {
                     "destination": "/dev/shm",
                     "type": "bind",
                     "source": shm_path(&self.bundle),
-                    "options": ["rbind", "rw", "nosuid", "nodev", "noexec"],
+                    "options": options,
                 });
             }
         }

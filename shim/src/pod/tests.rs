@@ -46,6 +46,7 @@ fn entries_with_a_path_lead_to_the_pod_and_others_stay() {
     assert_eq!(path(5), Some("/proc/78/ns/user"));
     assert!(config.pointer("/linux/uidMappings").is_some());
     assert_eq!(config.pointer("/mounts/0/source").and_then(Value::as_str), Some("/run/b/shm"));
+    assert_eq!(config.pointer("/mounts/0/options"), Some(&json!(["rbind", "rprivate", "rw"])));
 }
 
 #[test]

@@ -98,12 +98,13 @@ fn shared_memory_goes_with_ipc(world: &World) {
     let pod = Pod::start(world);
     let writer = Spec::sh("echo hello > /dev/shm/word; exec sleep 1000").sharing(&["ipc"]);
     let _writer = Task::start(&pod.shim, "c1", writer);
-    let wait = "until [ -s /dev/shm/word ]; do sleep 0.01; done; cat /dev/shm/word; df -k /dev/shm | tail -1";
+    let wait = "until [ -s /dev/shm/word ]; do sleep 0.01; done; cat /dev/shm/word; df -k /dev/shm | tail -1; grep shm /proc/mounts";
     let reader = Task::start(&pod.shim, "c2", Spec::sh(wait).sharing(&["ipc"]));
     assert_eq!(reader.wait(), 0);
     let seen = reader.log.text("stdout");
     assert!(seen.starts_with("hello\n"), "{seen}");
     assert!(seen.contains("65536"), "64 MiB: {seen}");
+    assert!(seen.contains("shm") && !seen.contains("noexec"), "as in a pod of containerd's CRI: {seen}");
     let apart = Task::start(&pod.shim, "c3", Spec::sh("ls -A /dev/shm"));
     assert_eq!((apart.wait(), apart.log.text("stdout").as_str()), (0, ""));
 }
