@@ -61,7 +61,7 @@ async fn place(of: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Stopping> {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::Ipv4Addr, sync::mpsc};
+    use std::{net::Ipv4Addr, sync::mpsc, time::Duration};
 
     use futures::poll;
 
@@ -115,7 +115,13 @@ mod tests {
         for (at, waits) in waits.into_iter().enumerate() {
             assert_eq!(waits.await, Ok(at));
         }
-        assert_eq!(turns.run(stranger(3), || 7).await, Ok(7));
-        assert_eq!(turns.origins.lock().unwrap().len(), 1, "nothing is kept of those that wait for nothing");
+        // A thread that has given up its turn may hold it for a moment.
+        let forgets = async {
+            while turns.origins.lock().unwrap().len() != 1 {
+                assert_eq!(turns.run(stranger(3), || 7).await, Ok(7));
+            }
+        };
+        let forgotten = tokio::time::timeout(Duration::from_secs(60), forgets).await;
+        forgotten.expect("nothing is kept of those that wait for nothing");
     }
 }

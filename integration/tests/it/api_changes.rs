@@ -180,11 +180,12 @@ fn too_little(cluster: &Cluster, node: &Node, before: &Value, first: Limits) -> 
 /// Nothing is told to be in force that is not, and it is tried again.
 fn refused() -> Result<()> {
     let (runtime, door) = (Path::new("/run/own/runtime"), Path::new("/run/own/refuses"));
-    let crun = components::binary("crun")?;
-    let (door_text, crun) = (door.display(), crun.display());
+    let runc = components::binary("runc")?;
+    let (door_text, runc) = (door.display(), runc.display());
     let script = format!(
-        "#!/bin/sh\nfor word; do [ \"$word\" = update ] && [ -e {door_text} ] && exit 1; done\nexec {crun} \"$@\"\n"
+        "#!/bin/sh\nfor word; do [ \"$word\" = update ] && [ -e {door_text} ] && exit 1; done\nexec {runc} \"$@\"\n"
     );
+    files::make_dir("/run/own")?;
     files::write_program(runtime, &script)?;
     let berth = json!({ "runtime": { "ociRuntime": runtime } });
     let (cluster, node) = start(Settings { berth, ..Settings::default() })?;
