@@ -28,7 +28,8 @@ pub const SOCKET: &str = "/run/theirs/containerd.sock";
 pub const LOGS: &str = "/var/log/theirs";
 /// Everything of it in `/run`.
 const RUN: &str = "/run/theirs";
-const ROOT_DIR: &str = "/var/lib/theirs";
+/// Its root directory.
+pub const ROOT_DIR: &str = "/var/lib/theirs";
 /// Where links to logs of everybody are.
 const LINKS: &str = "/var/log/containers";
 const START_LIMIT: Duration = Duration::from_secs(60);

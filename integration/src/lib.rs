@@ -14,6 +14,7 @@ pub mod components;
 pub mod containerd;
 pub mod control;
 pub mod cri;
+pub mod differential;
 pub mod files;
 pub mod http;
 pub mod https;

@@ -1,5 +1,6 @@
 //! What containerd has on record for pods, asked over its API: a look costs no process.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -8,13 +9,14 @@ use containerd_client::services::v1::snapshots::{
     Info, Kind, ListSnapshotsRequest, snapshots_client::SnapshotsClient,
 };
 use containerd_client::services::v1::{
-    ListContainersRequest, ListRequest, ListTasksRequest, containers_client::ContainersClient,
+    Container, ListContainersRequest, ListRequest, ListTasksRequest, containers_client::ContainersClient,
     leases_client::LeasesClient, tasks_client::TasksClient, version_client::VersionClient,
 };
 use containerd_client::tonic::Request;
 use containerd_client::tonic::transport::Channel;
 use containerd_client::types::v1::Status;
 use containerd_client::with_namespace;
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::containerd::{NAMESPACE, SOCKET};
@@ -48,13 +50,34 @@ impl Records {
     /// # Errors
     /// Containerd does not answer.
     pub fn open() -> Result<Self> {
+        Self::open_at(SOCKET)
+    }
+
+    /// As [`Self::open`], of another containerd.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn open_at(socket: &str) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let channel = answer(&runtime, "connect to containerd", async {
-            let channel = containerd_client::connect(SOCKET).await?;
+            let channel = containerd_client::connect(socket).await?;
             VersionClient::new(channel.clone()).version(()).await?;
             Ok(channel)
         })?;
         Ok(Self { channel, runtime })
+    }
+
+    /// The OCI specifications of containers, by id.
+    ///
+    /// # Errors
+    /// Containerd does not answer, or one is no JSON.
+    pub fn specs(&self) -> Result<BTreeMap<String, Value>> {
+        let spec_of = |container: Container| {
+            let spec = container.spec.with_context(|| format!("container {} has no spec", container.id))?;
+            let spec = serde_json::from_slice(&spec.value).with_context(|| format!("of {}", container.id))?;
+            Ok((container.id, spec))
+        };
+        self.all_containers()?.into_iter().map(spec_of).collect()
     }
 
     /// Containers, by id.
@@ -62,15 +85,19 @@ impl Records {
     /// # Errors
     /// Containerd does not answer.
     pub fn containers(&self) -> Result<Vec<String>> {
+        Ok(self.all_containers()?.into_iter().map(|container| container.id).collect())
+    }
+
+    fn all_containers(&self) -> Result<Vec<Container>> {
         let mut client = ContainersClient::new(self.channel.clone());
         let request = with_namespace!(ListContainersRequest::default(), NAMESPACE);
         self.answer("list containers", async {
             let mut stream = client.list_stream(request).await?.into_inner();
-            let mut ids = Vec::new();
+            let mut all = Vec::new();
             while let Some(message) = stream.message().await? {
-                ids.extend(message.container.map(|container| container.id));
+                all.extend(message.container);
             }
-            Ok(ids)
+            Ok(all)
         })
     }
 

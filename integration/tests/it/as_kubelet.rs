@@ -7,6 +7,10 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings};
 use berth_integration::cluster::watch::Watch;
 use berth_integration::cluster::{self, AuditEvent, Cluster};
+use berth_integration::differential::case::Case as Alone;
+use berth_integration::differential::place::Place;
+use berth_integration::differential::report::Report;
+use berth_integration::differential::{catalogue, play};
 use berth_integration::kubelet::{self, Kubelet};
 use berth_integration::lab::World;
 use berth_integration::node::Node;
@@ -22,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
             .long()
             .within(LONG_LIMIT)
             .needs(Feature::Nat),
+        test("as_kubelet::each_field_alone", each_field_alone).long().within(LONG_LIMIT).needs(Feature::Nat),
     ]
 }
 
@@ -273,6 +278,18 @@ fn everything() -> Result<()> {
     kubelet.end(&node)?;
     node.end()?;
     cluster.end()
+}
+
+/// Some of what `scripts/differential` plays, which plays all of it.
+fn each_field_alone() -> Result<()> {
+    let is_quick = |case: &Alone| catalogue::QUICK.contains(&case.name.as_str());
+    let cases: Vec<Alone> = catalogue::all().into_iter().filter(is_quick).collect();
+    let mut place = Place::start()?;
+    let played = play::batch(&mut place, &cases, false, &measured)?;
+    let mut report = Report::default();
+    report.add(cases.len(), played.findings);
+    ensure!(report.unexplained().next().is_none(), "{report}");
+    place.end()
 }
 
 /// The kubelet shows the resources of the pod's own cgroup as it finds them: nothing, or the largest number of the kernel where no

@@ -1,0 +1,62 @@
+//! A container's log as the node has it, by sections of what the script of a case tells.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::differential::place::Side;
+use crate::differential::plain::Known;
+use crate::files;
+
+/// Sections of which the order of lines is a matter of chance.
+const SECTION: &str = "== ";
+
+/// The lines of the first run by sections; standard error is one of its own.
+pub(super) fn read(side: &Side, pod: &Value, container: &str, known: &Known) -> Result<Value> {
+    let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let [name, uid] = ["/metadata/name", "/metadata/uid"].map(text);
+    let dir = PathBuf::from(side.logs).join(format!("{}_{name}_{uid}", side.namespace)).join(container);
+    let mut logs = files::list_if_there(&dir)?;
+    logs.sort();
+    let Some(first) = logs.first() else { return Ok(json!({})) };
+    let Some(log) = files::read_if_there(first)? else { return Ok(json!({})) };
+    Ok(sections(&log, known))
+}
+
+fn sections(log: &str, known: &Known) -> Value {
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut section = "begin".to_owned();
+    let mut part = String::new();
+    for line in log.lines() {
+        let mut fields = line.splitn(4, ' ');
+        let (_time, stream, tag) =
+            (fields.next(), fields.next().unwrap_or("?"), fields.next().unwrap_or("?"));
+        part.push_str(fields.next().unwrap_or_default());
+        if tag == "P" {
+            continue;
+        }
+        let whole = std::mem::take(&mut part);
+        if let Some(next) = whole.strip_prefix(SECTION) {
+            next.clone_into(&mut section);
+            continue;
+        }
+        let of = if stream == "stderr" { "stderr" } else { &section };
+        all.entry(of.to_owned()).or_default().push(known.plain_text(&whole));
+    }
+    json!(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_log_says_by_sections() {
+        let log =
+            "T stdout F hello\nT stdout F == a\nT stdout P on\nT stdout F e\nT stderr F oops\nT stdout F two";
+        let expected = json!({ "begin": ["hello"], "a": ["one", "two"], "stderr": ["oops"] });
+        assert_eq!(sections(log, &Known::default()), expected);
+    }
+}
