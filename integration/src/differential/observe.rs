@@ -63,19 +63,26 @@ pub fn whole(side: &Side, pod: &Value, at: &Containers) -> Result<Value> {
     for container in containers(pod) {
         let Some(name) = container["name"].as_str() else { continue };
         let mut of = json!({ "log": logs::read(side, pod, name, &known)? });
-        if let Some(spec) = id_of(container).and_then(|id| at.specs.get(id)) {
-            of["spec"] = spec::plain(spec, &known);
-            if container["state"]["running"].is_object() {
-                let path = spec.pointer("/linux/cgroupsPath").and_then(Value::as_str).unwrap_or_default();
-                of["cgroup"] = groups::read(path)?;
-                if let Some((parent, _)) = path.rsplit_once('/') {
-                    seen["cgroup"] = groups::read(parent)?;
-                }
+        // Of one that has ended the records stay for different times.
+        let runs = container["state"]["running"].is_object();
+        if let Some(spec) = id_of(container).and_then(|id| at.specs.get(id)).filter(|_| runs) {
+            of["spec"] = spec::plain(spec, &declared(pod, name), &known);
+            let path = spec.pointer("/linux/cgroupsPath").and_then(Value::as_str).unwrap_or_default();
+            of["cgroup"] = groups::read(path)?;
+            if let Some((parent, _)) = path.rsplit_once('/') {
+                seen["cgroup"] = groups::read(parent)?;
             }
         }
         seen["containers"][name] = of;
     }
     Ok(seen)
+}
+
+/// The names of the variables that a container declares itself.
+fn declared<'a>(pod: &'a Value, container: &str) -> Vec<&'a str> {
+    let lists = ["initContainers", "containers"].iter().filter_map(|list| pod["spec"][*list].as_array());
+    let of = lists.flatten().filter(|one| one["name"] == container);
+    of.filter_map(|one| one["env"].as_array()).flatten().filter_map(|one| one["name"].as_str()).collect()
 }
 
 /// The status alone.

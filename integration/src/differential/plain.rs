@@ -7,6 +7,8 @@ const MOMENTS: [&str; 6] =
     ["startTime", "startedAt", "finishedAt", "lastTransitionTime", "lastProbeTime", "creationTimestamp"];
 /// Digits of an id of containerd.
 const ID_DIGITS: usize = 64;
+/// Digits of the name of the file that a container writes its last message to.
+const MESSAGE_DIGITS: usize = 8;
 
 /// What is known of a pod on its node, and what stands for it.
 #[derive(Debug, Clone, Default)]
@@ -67,7 +69,16 @@ impl Known {
         while !rest.is_empty() {
             let end = rest.find(|c| !is_of_word(c)).unwrap_or(rest.len());
             let (word, after) = rest.split_at(end);
-            plain.push_str(&self.plain_word(word));
+            // Numbers of snapshots, and the file of a message.
+            let is_number = plain.ends_with("/snapshots/") && word.bytes().all(|byte| byte.is_ascii_digit());
+            let is_message = word.len() == MESSAGE_DIGITS
+                && plain.contains("/UID/containers/")
+                && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if is_number || is_message {
+                plain.push('N');
+            } else {
+                plain.push_str(&self.plain_word(word));
+            }
             let next = after.find(is_of_word).unwrap_or(after.len());
             plain.push_str(&after[..next]);
             rest = &after[next..];

@@ -237,14 +237,23 @@ fn is_moving(pod: &Value) -> bool {
 fn delete(place: &Place, cases: &[Case], begun: &Looks, played: &mut Played) -> Result<()> {
     let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     let mut last: Both<BTreeMap<String, Value>> = Default::default();
-    let watches = place.sides.each_ref().map(|side| Watch::start(&place.cluster, "pods", side.namespace));
+    let [ours, theirs] =
+        place.sides.each_ref().map(|side| Watch::start(&place.cluster, "pods", side.namespace));
+    let watches = [ours?, theirs?];
+    for watch in &watches {
+        let mut shown = BTreeSet::new();
+        watch.until("every pod to be shown", GONE_LIMIT, |seen| {
+            shown.insert(seen.name().to_owned());
+            names.iter().all(|name| shown.contains(*name)).then_some(())
+        })?;
+    }
     for side in &place.sides {
         for name in &names {
             place.delete(side, name)?;
         }
     }
     for (watch, gone) in watches.into_iter().zip(&mut last) {
-        let seen = watch?.until("every pod to be gone", GONE_LIMIT, |seen| {
+        let seen = watch.until("every pod to be gone", GONE_LIMIT, |seen| {
             if seen.gone {
                 gone.insert(seen.name().to_owned(), seen.object);
             }

@@ -1,16 +1,17 @@
 //! A container's log as the node has it, by sections of what the script of a case tells.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::differential::place::Side;
 use crate::differential::plain::Known;
 use crate::files;
 
-/// Sections of which the order of lines is a matter of chance.
+/// Begins the line that names a section.
 const SECTION: &str = "== ";
 
 /// The lines of the first run by sections; standard error is one of its own.
@@ -21,8 +22,8 @@ pub(super) fn read(side: &Side, pod: &Value, container: &str, known: &Known) -> 
     let mut logs = files::list_if_there(&dir)?;
     logs.sort();
     let Some(first) = logs.first() else { return Ok(json!({})) };
-    let Some(log) = files::read_if_there(first)? else { return Ok(json!({})) };
-    Ok(sections(&log, known))
+    let log = files::there(fs::read(first)).with_context(|| format!("read {}", first.display()))?;
+    Ok(sections(&String::from_utf8_lossy(&log.unwrap_or_default()), known))
 }
 
 fn sections(log: &str, known: &Known) -> Value {
@@ -40,6 +41,10 @@ fn sections(log: &str, known: &Known) -> Value {
         let whole = std::mem::take(&mut part);
         if let Some(next) = whole.strip_prefix(SECTION) {
             next.clone_into(&mut section);
+            continue;
+        }
+        // What `date` says, as an example does every few seconds.
+        if whole.contains(" UTC 20") {
             continue;
         }
         let of = if stream == "stderr" { "stderr" } else { &section };
