@@ -37,7 +37,7 @@ pub fn steady_for(pod: &Value) -> Duration {
         let code = &one["state"]["terminated"]["exitCode"];
         code.is_number() && (*code != 0 || pod["spec"]["restartPolicy"] == "Always")
     };
-    let is_between = restarts && containers.iter().any(|one| ended(&one));
+    let is_between = restarts && containers.iter().any(ended);
     if is_between || PASSING.iter().any(|reason| waits_for(reason)) {
         return WAITING;
     }

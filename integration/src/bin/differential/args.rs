@@ -49,7 +49,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Asked> {
             "--seed" => asked.seeds = Some(seeds(value()?)?),
             "--at-once" => asked.at_once = value()?.parse().context("--at-once needs a number")?,
             "--restart-every" => {
-                asked.restart_every = value()?.parse().context("--restart-every needs a number")?
+                asked.restart_every = value()?.parse().context("--restart-every needs a number")?;
             }
             "--output" => {
                 ensure!(value()? == "json", "--output is json, or left out");

@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
             json!({ "limits": { "cpu": "70m", "memory": "32Mi" } }),
         ),
         two("resources-one-of-two", json!({ "limits": { "memory": "64Mi" } }), json!({})),
-        Case::telling("resources-init", json!({}), json!({ "initContainers": [init.clone(), sidecar] })),
+        Case::telling("resources-init", json!({}), json!({ "initContainers": [init, sidecar] })),
         Case::telling("resources-init-alone", json!({}), json!({ "initContainers": [init] })),
         of_pod(
             "resources-of-pod",

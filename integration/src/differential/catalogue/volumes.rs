@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::differential::case::{Case, HOST_DIR, STAY, TELL, shell};
 
 pub(super) fn cases() -> Vec<Case> {
-    [kinds(), of_host(), projected(), mounts()].concat()
+    [kinds(), of_host(), projected(), mounts(), mounts_over()].concat()
 }
 
 /// A pod with one volume below `/v`.
@@ -149,7 +149,7 @@ fn mounts() -> Vec<Case> {
     );
     vec![
         mounted("mount-read-only", empty.clone(), json!({ "readOnly": true })),
-        mounted("mount-sub-path", empty.clone(), json!({ "subPath": "a/b" })),
+        mounted("mount-sub-path", empty, json!({ "subPath": "a/b" })),
         mounted("mount-sub-path-of-map", map.clone(), json!({ "subPath": "a", "mountPath": "/v/a" })),
         mounted("mount-sub-path-read-only", map.clone(), json!({ "subPath": "b", "readOnly": true })),
         mounted("mount-map-read-only", map, json!({ "readOnly": true })),
@@ -179,7 +179,13 @@ fn mounts() -> Vec<Case> {
             json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v/one" }, { "name": "v", "mountPath": "/v/two", "subPath": "d" }] }),
             json!({ "initContainers": [write], "volumes": [{ "name": "v", "emptyDir": {} }] }),
         ),
-        mounted("mount-over-etc", empty.clone(), json!({ "mountPath": "/etc/hosts.d" })),
+    ]
+}
+
+/// Over what a container has anyhow.
+fn mounts_over() -> Vec<Case> {
+    vec![
+        mounted("mount-over-etc", json!({ "emptyDir": {} }), json!({ "mountPath": "/etc/hosts.d" })),
         Case::scripted(
             "mount-own-hosts",
             &format!("{TELL}\n{STAY}"),
