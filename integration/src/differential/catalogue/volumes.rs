@@ -96,6 +96,18 @@ fn of_host() -> Vec<Case> {
     ]
 }
 
+/// A projected volume in a pod that names its account, which tokens need.
+fn of_default(name: &str, projected: Value, container: Value, pod: Value) -> Case {
+    let (mut main, mut spec) = (
+        json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v/v" }] }),
+        json!({ "serviceAccountName": "default", "volumes": [{ "name": "v", "projected": projected }] }),
+    );
+    for (of, more) in [(&mut main, container), (&mut spec, pod)] {
+        *of = crate::differential::case::with(of.take(), more);
+    }
+    Case::telling(name, main, spec)
+}
+
 fn projected() -> Vec<Case> {
     let map = json!({ "configMap": { "name": "map", "items": [{ "key": "a", "path": "map/a" }] } });
     let secret = json!({ "secret": { "name": "secret", "items": [{ "key": "password", "path": "secret/p", "mode": 0o400 }] } });
@@ -103,18 +115,20 @@ fn projected() -> Vec<Case> {
         json!({ "serviceAccountToken": { "path": "token", "expirationSeconds": 600, "audience": "x" } });
     let all = json!([map, secret, { "downwardAPI": downward() }, token]);
     vec![
-        volume("projected", json!({ "projected": { "sources": all } })),
+        of_default("projected", json!({ "sources": all }), json!({}), json!({})),
         volume("projected-mode", json!({ "projected": { "sources": [map, secret], "defaultMode": 0o440 } })),
-        volume("projected-token", json!({ "projected": { "sources": [token] } })),
-        Case::telling(
+        of_default("projected-token", json!({ "sources": [token] }), json!({}), json!({})),
+        of_default(
             "projected-token-of-user",
-            json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v/v" }], "securityContext": { "runAsUser": 1000 } }),
-            json!({ "volumes": [{ "name": "v", "projected": { "sources": [token], "defaultMode": 0o644 } }] }),
+            json!({ "sources": [token], "defaultMode": 0o644 }),
+            json!({ "securityContext": { "runAsUser": 1000 } }),
+            json!({}),
         ),
-        Case::telling(
+        of_default(
             "projected-token-of-group",
-            json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v/v" }] }),
-            json!({ "securityContext": { "fsGroup": 7000 }, "volumes": [{ "name": "v", "projected": { "sources": [token] } }] }),
+            json!({ "sources": [token] }),
+            json!({}),
+            json!({ "securityContext": { "fsGroup": 7000 } }),
         ),
         volume(
             "projected-optional",
