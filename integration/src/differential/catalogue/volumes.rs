@@ -135,12 +135,6 @@ fn projected() -> Vec<Case> {
             json!({ "projected": { "sources": [
             { "configMap": { "name": "none", "optional": true } }, { "secret": { "name": "none", "optional": true } }] } }),
         ),
-        volume(
-            "projected-collision",
-            json!({ "projected": { "sources": [
-            { "configMap": { "name": "map", "items": [{ "key": "a", "path": "x" }] } },
-            { "configMap": { "name": "fixed", "items": [{ "key": "x", "path": "x" }] } }] } }),
-        ),
     ]
 }
 
