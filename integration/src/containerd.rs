@@ -320,6 +320,10 @@ max_concurrent_unpacks = 2
 platform = "linux"
 snapshotter = "overlayfs"
 
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+platform = "linux"
+snapshotter = "native"
+
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{PAUSE}"
 
