@@ -101,6 +101,14 @@ fn empty_dir() -> Result<()> {
     same("size", inside(&memory, "df -k /v | awk 'END { print $2 }'")?.as_str(), "4096")?;
     let full = inside(&memory, "dd if=/dev/zero of=/v/big bs=1M count=8 2>/dev/null; stat -c %s /v/big")?;
     ensure!(full.parse::<u64>()? <= 4 << 20, "wrote {full} bytes");
+    let source = json!({ "emptyDir": { "medium": "Memory", "sizeLimit": "100Mi" } });
+    node.apply("shm", &with_volume("shm", source, json!({ "mountPath": "/dev/shm" }), json!({})))?;
+    let shm = node.ready("shm")?;
+    same(
+        "size of a volume there",
+        inside(&shm, "df -k /dev/shm | awk 'END { print $2 }'")?.as_str(),
+        "102400",
+    )?;
     node.end()
 }
 

@@ -67,7 +67,7 @@ impl Pod {
         Ok(format!("/proc/{pid}/ns/{}", kind.file()))
     }
 
-    /// Programs may map memory of it for execution, as in a pod of containerd's CRI. In a user namespace of the pod the kernel lets nobody take
+    /// What a client binds there itself stays, as a volume of a pod that is mounted there. Programs may map memory of it for execution, as in a pod of containerd's CRI. In a user namespace of the pod the kernel lets nobody take
     /// away what it is mounted with.
     fn share_shm(&self, config: &mut Value) {
         let options: &[&str] = match self.user {
@@ -76,7 +76,8 @@ impl Pod {
         };
         let mounts = config.get_mut("mounts").and_then(Value::as_array_mut);
         for entry in mounts.into_iter().flatten() {
-            if entry.get("destination").and_then(Value::as_str) == Some("/dev/shm") {
+            let is = |key: &str, value: &str| entry.get(key).and_then(Value::as_str) == Some(value);
+            if is("destination", "/dev/shm") && is("type", "tmpfs") {
                 *entry = json!({
                     "destination": "/dev/shm",
                     "type": "bind",

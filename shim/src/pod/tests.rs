@@ -50,6 +50,18 @@ fn entries_with_a_path_lead_to_the_pod_and_others_stay() {
 }
 
 #[test]
+fn a_volume_at_the_pods_shm_stays() {
+    let mount =
+        json!({"destination": "/dev/shm", "type": "bind", "source": "/volume", "options": ["rbind", "rw"]});
+    let mut config =
+        json!({"linux": {"namespaces": [{"type": "ipc", "path": "/proc/1/ns/ipc"}]}, "mounts": [mount]});
+    let mut pod = pod("/run/netns/p", Some(all_pods()));
+    pod.shm = true;
+    pod.adopt(&mut config).unwrap();
+    assert_eq!(config.pointer("/mounts/0"), Some(&mount));
+}
+
+#[test]
 fn a_pod_on_the_nodes_network_leaves_network_paths_alone() {
     let mut config = json!({"linux": {"namespaces": [{"type": "network", "path": "/run/netns/x"}]}});
     let before = config.clone();
