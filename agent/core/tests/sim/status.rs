@@ -496,10 +496,16 @@ fn what_never_ran_ends_without_an_id() {
 #[test]
 fn a_main_container_that_never_ran_is_taken_for_lost_when_its_turn_had_come() {
     type Case = (&'static str, &'static [&'static str], fn(&mut Life), &'static [&'static str]);
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
         ("the pod never began", &["init-a", "init-b", "web"], |_| {}, &["init-a"]),
         ("an init container failed", &["init-a", "init-b", "web"], |life| exited(life, "init-a", 1), &[]),
-        ("all have ended well", &["init-a", "web"], |life| exited(life, "init-a", 0), &["web"]),
+        ("all had ended well", &["init-a", "web"], |life| ended_before(life, "init-a", 0), &["web"]),
+        (
+            "the last ended well when it was stopped",
+            &["init-a", "web"],
+            |life| exited(life, "init-a", 0),
+            &[],
+        ),
         ("the last is a sidecar and never ran", &INIT_THEN_SIDECAR, |life| exited(life, "init-a", 0), &[]),
         ("it ran until the end", &INIT_THEN_SIDECAR, sidecar_stopped, &["web"]),
         ("it had ended before", &INIT_THEN_SIDECAR, sidecar_crashed, &[]),
@@ -528,7 +534,13 @@ fn sidecar_stopped(life: &mut Life) {
 
 fn sidecar_crashed(life: &mut Life) {
     sidecar_stopped(life);
-    let exit = record(life, "side-b").exit.as_mut().expect("it has ended");
+    ended_before(life, "side-b", 143);
+}
+
+/// It ended before its pod was stopped.
+fn ended_before(life: &mut Life, container: &str, code: u32) {
+    exited(life, container, code);
+    let exit = record(life, container).exit.as_mut().expect("it has ended");
     exit.at = Mono(NOW - std::time::Duration::from_secs(1));
 }
 

@@ -314,7 +314,9 @@ fn was_initialized(life: &Life, init: &[ContainerStatus], main: &[ContainerStatu
     match container.kind {
         ContainerKind::Sidecar => ran_until_stopped(life, container) && has_started(life, container),
         ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => {
-            status.ready || status.last_state.as_ref().is_some_and(|before| before.exit_code == 0)
+            let had_ended = life.record.termination.is_none() || !ran_until_stopped(life, container);
+            (status.ready && had_ended)
+                || status.last_state.as_ref().is_some_and(|before| before.exit_code == 0)
         }
     }
 }
