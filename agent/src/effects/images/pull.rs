@@ -210,10 +210,15 @@ async fn transfer(host: &Host, reference: &str, dir: &Path, auth_stream: String)
 }
 
 /// A refusal in the words that the kubelet has of containerd's CRI (`PullImage` of `internal/cri/server/images/image_pull.go`), by
-/// which people and tools tell such failures apart.
+/// which people and tools tell such failures apart. It leaves out a code that says nothing (`pullImageV1` of
+/// `k8s.io/cri-client/pkg/remote_image.go`).
 fn refused(reference: &str, code: Code, message: &str) -> String {
-    let code = if code == Code::Cancelled { "Canceled".to_owned() } else { format!("{code:?}") };
-    format!("rpc error: code = {code} desc = failed to pull and unpack image {reference:?}: {message}")
+    let code = match code {
+        Code::Unknown => String::new(),
+        Code::Cancelled => "rpc error: code = Canceled desc = ".to_owned(),
+        code => format!("rpc error: code = {code:?} desc = "),
+    };
+    format!("{code}failed to pull and unpack image {reference:?}: {message}")
 }
 
 fn managed() -> HashMap<String, String> {
