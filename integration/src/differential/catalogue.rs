@@ -49,7 +49,8 @@ pub fn examples(cluster: &Cluster) -> Result<Vec<Case>> {
         let object: Value =
             serde_json::from_str(&said).with_context(|| format!("{path} is no single object"))?;
         let name = file.file_stem().and_then(|name| name.to_str()).context("an example has no name")?;
-        Ok(Case::of(&format!("example-{name}"), object["spec"].clone()))
+        let case = Case::of(&format!("example-{name}"), object["spec"].clone());
+        Ok(if object["spec"]["restartPolicy"] == "Never" { case.until(is_over) } else { case })
     };
     all.iter().map(case).collect()
 }
@@ -84,9 +85,22 @@ fn is_ready(pod: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
+fn is_over(pod: &Value) -> bool {
+    ["Succeeded", "Failed"].iter().any(|phase| pod["status"]["phase"] == *phase)
+}
+
 /// The first main container waits for this reason.
 fn waits(pod: &Value, reason: &str) -> bool {
     pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == reason
+}
+
+/// Its first main or init container ended a fourth time, and waits for 40 s: long enough to be seen of a kubelet, which shows the end until
+/// its next look.
+fn backs_off(pod: &Value) -> bool {
+    ["initContainerStatuses", "containerStatuses"].iter().any(|list| {
+        let one = &pod["status"][*list][0];
+        one["state"]["waiting"]["reason"] == "CrashLoopBackOff" && one["restartCount"] == 3
+    })
 }
 
 fn restarts(pod: &Value) -> u64 {

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// By which of its fields an element of a list is known, where all elements have it and no two the same.
 const KEYS: [&str; 4] = ["type", "name", "destination", "resource"];
 
+/// What has more fields is no list of differences where the other has nothing.
+const FEW: usize = 4;
+
 /// A place at which two values differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
@@ -32,6 +35,12 @@ fn walk(path: &str, ours: &Value, theirs: &Value, found: &mut Vec<Difference>) {
         return;
     }
     match (ours, theirs) {
+        (Value::Object(whole), Value::Null) | (Value::Null, Value::Object(whole)) if whole.len() > FEW => {
+            let there = format!("{} fields", whole.len());
+            let [ours, theirs] =
+                [ours, theirs].map(|one| if one.is_null() { "-".to_owned() } else { there.clone() });
+            found.push(Difference { path: path.to_owned(), ours, theirs });
+        }
         (Value::Object(_), Value::Object(_) | Value::Null) | (Value::Null, Value::Object(_)) => {
             let (empty, other) = (serde_json::Map::new(), serde_json::Map::new());
             let ours = ours.as_object().unwrap_or(&empty);
@@ -134,6 +143,11 @@ mod tests {
             (json!({ "a": 1 }), json!({ "a": 1 }), vec![]),
             (json!({ "a": { "b": 1 } }), json!({ "a": { "b": 2 } }), vec![("a/b", "1", "2")]),
             (json!({ "a": { "b": "x" } }), json!({}), vec![("a/b", "x", "-")]),
+            (
+                json!({}),
+                json!({ "a": { "b": 1, "c": 2, "d": 3, "e": 4, "f": 5 } }),
+                vec![("a", "-", "5 fields")],
+            ),
             (json!(["x", "y"]), json!(["y", "z"]), vec![("[]", "x", "z")]),
             (json!(["x", "y"]), json!(["y", "x"]), vec![("[order]", "x\ny", "y\nx")]),
             (json!(["x", "x"]), json!(["x"]), vec![("[]", "x", "-")]),

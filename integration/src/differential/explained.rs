@@ -1,6 +1,7 @@
 //! Differences that are known, each with the place that explains it.
 
-use super::play::Finding;
+use super::compare::Difference;
+use super::play::{Finding, Phase};
 
 /// A difference that is explained.
 #[derive(Debug)]
@@ -14,6 +15,7 @@ pub struct Explained {
 }
 
 const PODS: &str = "docs/differences.md, What pods and the Node show otherwise";
+const WANTED: &str = "docs/decisions/0028-where-berth-is-not-as-the-kubelet.md";
 const STATUSES: &str = "docs/decisions/0033-which-statuses-are-told-at-once.md";
 
 /// All of them.
@@ -22,17 +24,164 @@ pub const EXPLAINED: &[Explained] = &[
         what: "sums of resources of the pod as a whole are not told",
         at: STATUSES,
         is: |finding| {
+            let of_whole =
+                |path: &str| path.starts_with("resources/") || path.starts_with("allocatedResources/");
             let path = &finding.difference.path;
-            let of_changed = path == "changed[]" && finding.difference.ours == "-";
-            path.starts_with("status/resources/")
-                || path.starts_with("status/allocatedResources/")
-                || (of_changed
-                    && finding
-                        .difference
-                        .theirs
-                        .lines()
-                        .all(|one| one.starts_with("resources/") || one.starts_with("allocatedResources/")))
+            path.strip_prefix("status/").is_some_and(of_whole) || has_changed_too(finding, of_whole)
         },
+    },
+    Explained {
+        what: "a pod that has ended keeps its address when the agent begins anew",
+        at: PODS,
+        is: |finding| {
+            let is_address = |path: &str| path == "podIP" || path == "podIPs[]";
+            let path = &finding.difference.path;
+            let is_kept = matches!(finding.phase, Phase::Restart | Phase::Deletion)
+                && finding.difference.theirs == "-"
+                && path.strip_prefix("status/").is_some_and(is_address);
+            is_kept || has_changed_too(finding, |path| is_address(path) || path.starts_with("resources/"))
+        },
+    },
+    Explained {
+        what: "a name of a capability that is none is refused in drop",
+        at: WANTED,
+        is: |finding| finding.case == "capabilities-prefixed",
+    },
+    Explained {
+        what: "what is wrong in a file of variables is told",
+        at: PODS,
+        is: |finding| {
+            let Difference { ours, theirs, .. } = &finding.difference;
+            let (text, why) = ("couldn't parse env file", "couldn't parse env file: line ");
+            theirs.contains(text) && ours.contains(why)
+        },
+    },
+    Explained {
+        what: "sandbox and network do not wait for volumes",
+        at: WANTED,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            let begins = path.ends_with("status/conditions[PodReadyToStartContainers]/status");
+            let is_address = path == "status/podIP" || path == "status/podIPs[]";
+            (begins && ours == "True" && theirs == "False") || (is_address && theirs == "-")
+        },
+    },
+    Explained {
+        what: "why a container could not be made is told without the words that CRI puts before it",
+        at: PODS,
+        is: |finding| {
+            let Difference { ours, theirs, .. } = &finding.difference;
+            let of_cri = |text: &&str| text.contains("failed to generate container \"ID\" spec: ");
+            Some(theirs.as_str()).filter(of_cri).is_some_and(|text| text.ends_with(ours.as_str()))
+        },
+    },
+    Explained {
+        what: "why a container waits is told on when the agent begins anew",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, theirs, .. } = &finding.difference;
+            let is_why = |path: &str| {
+                path.ends_with("/state/waiting/message") || path.ends_with("/state/waiting/reason")
+            };
+            let is_forgotten = finding.phase == Phase::Restart
+                && is_why(path)
+                && (theirs == "-" || theirs == "ContainerCreating" || theirs == "PodInitializing");
+            is_forgotten || has_changed_too(finding, is_why)
+        },
+    },
+    Explained {
+        what: "a rejected pod stays as it was told, also when the agent begins anew",
+        at: PODS,
+        is: |finding| {
+            ["app-armor-default", "sysctls-unsafe"].contains(&finding.case.as_str())
+                && matches!(finding.phase, Phase::Restart | Phase::Deletion)
+        },
+    },
+    Explained {
+        what: "the first process of a pod that shares its processes is the shim's",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, ours, .. } = &finding.difference;
+            path.ends_with("/log/ps[]") && ours == "berth-pod"
+        },
+    },
+    Explained {
+        what: "a pod that never ran and is deleted has failed, and its conditions say so",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            let is_ready =
+                ["Ready", "ContainersReady"].iter().any(|kind| path.contains(&format!("[{kind}]/")));
+            finding.phase == Phase::Deletion
+                && is_ready
+                && ((ours == "PodFailed" && theirs == "ContainersNotReady")
+                    || (ours == "-" && theirs.starts_with("containers with unready status: ")))
+        },
+    },
+    Explained {
+        what: "a pod that has ended exceeds no deadline",
+        at: PODS,
+        is: |finding| finding.case == "deadline-of-ended",
+    },
+    Explained {
+        what: "images are had while something else is waited for",
+        at: WANTED,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            path == "events[]" && theirs == "-" && ours.lines().all(|line| line.contains(" | Pulled | "))
+        },
+    },
+    Explained {
+        what: "a probe that is given up with its pod is not told, nor one that came before the container could serve",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            let given_up = ["context canceled", "context deadline exceeded", "connection refused"];
+            let is_such = |line: &str| {
+                line.contains(" | Unhealthy | ") && given_up.iter().any(|words| line.contains(words))
+            };
+            path == "events[]" && ours == "-" && theirs.lines().all(is_such)
+        },
+    },
+    Explained {
+        what: "why a probe by command could not be asked is told without the words of gRPC",
+        at: PODS,
+        is: |finding| finding.case == "ready-no-such-command" && finding.difference.path == "events[]",
+    },
+    Explained {
+        what: "SELinux is not acted on, and told",
+        at: "docs/differences.md, Fields of pods that are not acted on",
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            path == "events[]" && theirs == "-" && ours.contains("seLinuxOptions")
+        },
+    },
+    Explained {
+        what: "an expression of a sub path is told as it is written, since what it refers to may be secret",
+        at: PODS,
+        is: |finding| {
+            let Difference { ours, theirs, .. } = &finding.difference;
+            ours.contains("SubPath `$(") && theirs.contains("SubPath `")
+        },
+    },
+    Explained {
+        what: "a profile that is not there is told in fewer words",
+        at: PODS,
+        is: |finding| {
+            let Difference { ours, theirs, .. } = &finding.difference;
+            finding.case == "seccomp-absent"
+                && [ours, theirs].iter().all(|text| text.contains("cannot load seccomp profile"))
+        },
+    },
+    Explained {
+        what: "a limit in which no process fits keeps the container from starting, and not a pause container",
+        at: PODS,
+        is: |finding| finding.case == "memory-too-small",
+    },
+    Explained {
+        what: "variables come in the order of the spec, and not by chance",
+        at: PODS,
+        is: |finding| finding.difference.path.ends_with("/envInOrder[order]"),
     },
     Explained {
         what: "of CPUs without thermal counters, these are masked too, which runtimes pass over",
@@ -59,10 +208,20 @@ pub const EXPLAINED: &[Explained] = &[
         at: PODS,
         is: |finding| {
             let path = &finding.difference.path;
-            path.contains("/spec/mounts[/dev/shm]/") || path.ends_with("/spec/mounts[order]")
+            let is_order = path.ends_with("/spec/mounts[order]") || path.ends_with("/log/mounts[order]");
+            let [ours, theirs] = [&finding.difference.ours, &finding.difference.theirs].map(|list| {
+                list.lines().filter(|line| line.split(' ').next() != Some("/dev/shm")).collect::<Vec<_>>()
+            });
+            path.contains("/spec/mounts[/dev/shm]/") || (is_order && ours == theirs)
         },
     },
 ];
+
+/// A restart of the agent changed of the status of the kubelet alone what is such.
+fn has_changed_too(finding: &Finding, is_such: impl Fn(&str) -> bool) -> bool {
+    let Difference { path, ours, theirs } = &finding.difference;
+    path == "changed[]" && ours == "-" && theirs.lines().all(is_such)
+}
 
 /// The first that explains a finding.
 #[must_use]

@@ -93,6 +93,8 @@ impl Place {
             "registryPullQPS": 0,
             "eventRecordQPS": 500,
             "eventBurst": 500,
+            // The size of a volume in memory follows from it.
+            "evictionHard": { "memory.available": "1Mi" },
         });
         let flags = vec![format!("--node-ip={}", cluster::ADDRESS)];
         let mut node = Node::prepare(&Settings {

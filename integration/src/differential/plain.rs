@@ -92,6 +92,12 @@ impl Known {
         if let Some((_, by)) = self.words.iter().find(|(known, _)| known == bare) {
             return format!("{by}{end}");
         }
+        // An address with a port.
+        if let Some((host, port)) = bare.rsplit_once(':')
+            && let Some((_, by)) = self.words.iter().find(|(known, _)| known == host)
+        {
+            return format!("{by}:{port}{end}");
+        }
         if let Some(by) = varying(bare) {
             return format!("{by}{end}");
         }
@@ -115,7 +121,8 @@ fn varying(word: &str) -> Option<&'static str> {
     if is_id(word) {
         return Some("ID");
     }
-    if word.starts_with("eyJ") && word.matches('.').count() == 2 {
+    // What is shown of a token may be its beginning.
+    if word.starts_with("eyJ") && word.contains('.') {
         return Some("TOKEN");
     }
     if word.strip_prefix("..").is_some_and(|rest| rest.get(..4).is_some_and(digits)) {
@@ -147,10 +154,14 @@ mod tests {
     #[test]
     fn what_varies_has_a_name() {
         let id = "0a".repeat(32);
-        let known =
-            Known::default().text("/var/lib/theirs", "ROOT").text("1234-56", "UID").word("lab", "NODE");
+        let known = Known::default()
+            .text("/var/lib/theirs", "ROOT")
+            .text("1234-56", "UID")
+            .word("lab", "NODE")
+            .word("10.0.0.7", "IP");
         for (text, expected) in [
             ("on lab: labels", "on NODE: labels".to_owned()),
+            ("dial tcp 10.0.0.7:80: refused", "dial tcp IP:80: refused".to_owned()),
             ("/var/lib/theirs/pods/1234-56/x", "ROOT/pods/UID/x".to_owned()),
             (&format!("containerd://{id}"), "containerd://ID".to_owned()),
             (&format!("cri-containerd-{id}"), "cri-containerd-ID".to_owned()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Error, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -66,6 +66,10 @@ pub struct Played {
 }
 
 impl Played {
+    fn find(&mut self, case: &Case, phase: Phase, difference: Difference) {
+        self.findings.push(Finding { case: case.name.clone(), phase, difference });
+    }
+
     fn see(&mut self, case: &str, phase: Phase, seen: Both<Value>) {
         let [ours, theirs] = &seen;
         let finding = |difference| Finding { case: case.to_owned(), phase, difference };
@@ -77,29 +81,50 @@ impl Played {
 /// Plays a batch; with `restarts` the agents are started anew in the middle of it.
 ///
 /// # Errors
-/// The API server refused a case, or a node cannot be looked at.
+/// A node cannot be looked at.
 pub fn batch(place: &mut Place, cases: &[Case], restarts: bool, say: &dyn Fn(&str)) -> Result<Played> {
     let mut played = Played::default();
-    for case in cases {
-        for side in &place.sides {
-            let object = case.object(side.node, &side.host_dir.display().to_string())?;
-            place.cluster.create(&side.pods(), &object).with_context(|| format!("case {}", case.name))?;
-        }
+    let all = create(place, cases, &mut played)?;
+    if all.is_empty() {
+        return Ok(played);
     }
-    let all: Vec<&Case> = cases.iter().collect();
     let begun = settled(place, &all, &BTreeMap::new(), say)?;
     see(&mut played, Phase::Start, &all, &begun);
     let dying: Vec<&Case> = cases.iter().filter(|case| case.dies).collect();
     if !dying.is_empty() {
-        let before = kill_first(place, &dying)?;
+        let before = kill_first(place, &dying, &mut played)?;
+        let dying: Vec<&Case> =
+            dying.into_iter().filter(|case| before.contains_key(&(0, case.name.clone()))).collect();
         let after = settled(place, &dying, &before, say)?;
         see(&mut played, Phase::Crash, &dying, &after);
     }
     if restarts {
-        restart(place, cases, &mut played)?;
+        restart(place, &all, &mut played)?;
     }
-    delete(place, cases, &begun, &mut played)?;
+    delete(place, &all, &begun, &mut played)?;
     Ok(played)
+}
+
+/// Creates the pods, and gives the cases that there are now: what the API server refuses of one is told of it.
+fn create<'a>(place: &Place, cases: &'a [Case], played: &mut Played) -> Result<Vec<&'a Case>> {
+    let mut made = Vec::new();
+    for case in cases {
+        let mut refused = Vec::new();
+        for side in &place.sides {
+            let object = case.object(side.node, &side.host_dir.display().to_string())?;
+            let answer = place.cluster.create(&side.pods(), &object);
+            refused.push(answer.err().map(|failure| format!("{failure:#}")));
+        }
+        match <[Option<String>; 2]>::try_from(refused) {
+            Ok([None, None]) => made.push(case),
+            Ok(both) => {
+                let [ours, theirs] = both.map(|why| why.unwrap_or_else(|| "created".to_owned()));
+                played.find(case, Phase::Start, Difference { path: "refused".to_owned(), ours, theirs });
+            }
+            Err(_) => bail!("there are two nodes"),
+        }
+    }
+    Ok(made)
 }
 
 /// What was seen of a pod, and the object at that moment.
@@ -174,17 +199,36 @@ fn pods(place: &Place, side: &Side) -> Result<BTreeMap<String, Value>> {
     Ok(items.into_iter().map(|pod| (name(&pod), pod)).collect())
 }
 
-/// Kills the process of the first main container of each, and gives the statuses of before.
-fn kill_first(place: &Place, cases: &[&Case]) -> Result<BTreeMap<(usize, String), String>> {
+/// Kills the process of the first main container of each that runs on both, and gives the statuses of before.
+fn kill_first(
+    place: &Place,
+    cases: &[&Case],
+    played: &mut Played,
+) -> Result<BTreeMap<(usize, String), String>> {
     let mut before = BTreeMap::new();
-    for (number, side) in place.sides.iter().enumerate() {
-        let (pods, containers) = (pods(place, side)?, Containers::of(side)?);
-        for case in cases {
-            let pod = pods.get(&case.name).with_context(|| format!("pod {} is gone", case.name))?;
-            before.insert((number, case.name.clone()), pod["status"].to_string());
+    for case in cases {
+        let mut found = Vec::new();
+        for side in &place.sides {
+            let pod = place.pod(side, &case.name)?;
             let id = observe::id_of(&pod["status"]["containerStatuses"][0]);
-            let process = id.and_then(|id| containers.process(id));
-            let process = process.with_context(|| format!("{} does not run on {}", case.name, side.node))?;
+            let process =
+                id.map(|id| Ok::<_, Error>(Containers::of(side)?.process(id))).transpose()?.flatten();
+            found.push((pod["status"].to_string(), process));
+        }
+        if found.iter().any(|(_, process)| process.is_none()) {
+            let [ours, theirs] = [0, 1].map(|number| {
+                found
+                    .get(number)
+                    .and_then(|(_, process)| *process)
+                    .map_or("does not run", |_| "runs")
+                    .to_owned()
+            });
+            played.find(case, Phase::Crash, Difference { path: "killed".to_owned(), ours, theirs });
+            continue;
+        }
+        for (number, (status, process)) in found.into_iter().enumerate() {
+            before.insert((number, case.name.clone()), status);
+            let Some(process) = process else { continue };
             kill(Pid::from_raw(i32::try_from(process)?), Signal::SIGKILL)
                 .with_context(|| format!("kill {}", case.name))?;
         }
@@ -193,7 +237,7 @@ fn kill_first(place: &Place, cases: &[&Case]) -> Result<BTreeMap<(usize, String)
 }
 
 /// Nothing begins anew for it: statuses are the same, and so are the runs.
-fn restart(place: &mut Place, cases: &[Case], played: &mut Played) -> Result<()> {
+fn restart(place: &mut Place, cases: &[&Case], played: &mut Played) -> Result<()> {
     let before = place.sides.each_ref().map(|side| pods(place, side));
     place.restart_agents()?;
     thread::sleep(AFTER_RESTART);
@@ -234,7 +278,7 @@ fn is_moving(pod: &Value) -> bool {
 }
 
 /// Deletes all, and looks at what each was when it went, and at what was told of it.
-fn delete(place: &Place, cases: &[Case], begun: &Looks, played: &mut Played) -> Result<()> {
+fn delete(place: &Place, cases: &[&Case], begun: &Looks, played: &mut Played) -> Result<()> {
     let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     let mut last: Both<BTreeMap<String, Value>> = Default::default();
     let [ours, theirs] =
@@ -267,6 +311,10 @@ fn delete(place: &Place, cases: &[Case], begun: &Looks, played: &mut Played) -> 
     let events = place.sides.each_ref().map(|side| observe::events(place, side));
     let [ours, theirs] = events;
     let events = [ours?, theirs?];
+    let moves = |case: &Case| {
+        let shown = begun.iter().map(|of| &of[&case.name].pod).chain(last.iter().map(|of| &of[&case.name]));
+        shown.into_iter().any(is_moving)
+    };
     for case in cases {
         let mut ends = Vec::new();
         let mut told = Vec::new();
@@ -274,9 +322,16 @@ fn delete(place: &Place, cases: &[Case], begun: &Looks, played: &mut Played) -> 
             let pod = &last[number][&case.name];
             // Its address is told until it has none any more.
             let known = side.known(&begun[number][&case.name].pod);
-            ends.push(json!({ "status": observe::status(pod, &known) }));
+            let mut status = observe::status(pod, &known);
             let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-            told.push(json!({ "events": observe::told(events[number].get(uid).map(Vec::as_slice).unwrap_or_default(), &known) }));
+            let mut events = events[number].get(uid).cloned().unwrap_or_default();
+            // In which run it is found is where chance has it.
+            if moves(case) {
+                observe::without_restarts(&mut status);
+                events.retain(|event| event["reason"] != "Killing");
+            }
+            ends.push(json!({ "status": status }));
+            told.push(json!({ "events": observe::told(&events, &known) }));
         }
         for (phase, both) in [(Phase::Deletion, ends), (Phase::Events, told)] {
             if let Ok(both) = Both::try_from(both) {

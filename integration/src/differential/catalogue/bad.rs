@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{never, waits};
+use super::{backs_off, never, waits};
 use crate::differential::case::{Case, HOST_DIR, IMAGE, with};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -67,8 +67,7 @@ fn starts() -> Vec<Case> {
         command("command-absent-in-path", json!(["absent"])),
         command("command-no-program", json!(["/etc/passwd"])),
         command("command-directory", json!(["/etc"])),
-        of("command-absent-always", json!({ "command": ["/absent"] }), json!({}))
-            .until(|pod| waits(pod, "RunContainerError") || waits(pod, "CrashLoopBackOff")),
+        of("command-absent-always", json!({ "command": ["/absent"] }), json!({})).until(backs_off),
         of("working-dir-is-file", json!({ "workingDir": "/etc/passwd" }), never()),
         of("capability-none", json!({ "securityContext": { "capabilities": { "add": ["NONE"] } } }), never()),
         of(
@@ -87,7 +86,6 @@ fn starts() -> Vec<Case> {
             json!({ "securityContext": { "procMount": "Unmasked" } }),
             json!({ "hostUsers": false }),
         ),
-        of("runtime-class-absent", json!({}), json!({ "runtimeClassName": "none" })),
     ]
 }
 
@@ -114,13 +112,15 @@ fn mounts() -> Vec<Case> {
         ),
         mounted("volume-no-secret", json!({ "secret": { "secretName": "none" } }), json!({})),
         mounted("sub-path-of-file", json!({ "configMap": { "name": "map" } }), json!({ "subPath": "a/b" })),
-        mounted("mount-over-file", json!({ "emptyDir": {} }), json!({ "mountPath": "/etc/passwd" })),
+        mounted("mount-over-file", json!({ "emptyDir": {} }), json!({ "mountPath": "/etc/passwd" }))
+            .until(backs_off),
         mounted(
             "mount-file-over-directory",
             json!({ "hostPath": { "path": format!("{HOST_DIR}/file") } }),
             json!({ "mountPath": "/etc" }),
-        ),
-        mounted("mount-relative", json!({ "emptyDir": {} }), json!({ "mountPath": "v" })),
+        )
+        .until(backs_off),
+        mounted("mount-relative", json!({ "emptyDir": {} }), json!({ "mountPath": "v" })).until(backs_off),
         expr("sub-path-expr-up", "$(UP)/x"),
         expr("sub-path-expr-absolute", "$(ROOT)"),
         expr("sub-path-expr-none", "$(NONE)"),

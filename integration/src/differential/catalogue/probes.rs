@@ -13,9 +13,9 @@ pub(super) fn cases() -> Vec<Case> {
     let of = |name: &str, script: &str, probes: Value| Case::scripted(name, script, probes, json!({}));
     let serve = format!("mkdir -p /www; echo hi >/www/index.html; httpd -p 8080 -h /www; {STAY}");
     let anew = |pod: &Value| {
-        restarts(pod) >= 1 && pod["status"]["containerStatuses"][0]["state"]["running"].is_object()
+        restarts(pod) == 1 && pod["status"]["containerStatuses"][0]["state"]["running"].is_object()
     };
-    let once = json!({ "failureThreshold": 1, "initialDelaySeconds": 2 });
+    let once = json!({ "failureThreshold": 1, "initialDelaySeconds": 8 });
     vec![
         of("ready", STAY, json!({ "readinessProbe": exec("true") })).until(is_ready),
         of("ready-never", STAY, json!({ "readinessProbe": exec("echo not yet; exit 1") })),
@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
         of("alive-own-grace", "trap '' TERM; while :; do sleep 1; done",
             json!({ "livenessProbe": with(exec("exit 1"), with(once, json!({ "terminationGracePeriodSeconds": 1 }))) })).until(anew),
         of("started", STAY, json!({ "startupProbe": exec("true") })).until(is_ready),
-        of("started-never", STAY, json!({ "startupProbe": with(exec("exit 1"), json!({ "failureThreshold": 2 })) })).until(anew),
+        of("started-never", STAY, json!({ "startupProbe": with(exec("exit 1"), json!({ "failureThreshold": 2, "initialDelaySeconds": 8 })) })).until(anew),
         of("started-not-yet", STAY, json!({ "startupProbe": with(exec("exit 1"), json!({ "failureThreshold": 600 })) })),
     ]
 }
