@@ -143,7 +143,9 @@ pub(super) fn due(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
 /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`, whose `doBackOff` is given the status from before the kill.
 #[must_use]
 pub(super) fn due_after_a_stop(record: &ContainerRecord, exit: &ExitRecord) -> Mono {
-    let is_backing_off = record.last_exit.as_ref().is_some_and(|before| due(record, before) > exit.at);
+    // The ends before all began anew count for nothing.
+    let before = record.last_exit.as_ref().filter(|_| !record.anew);
+    let is_backing_off = before.is_some_and(|before| due(record, before) > exit.at);
     if is_backing_off { due(record, exit) } else { exit.at }
 }
 
@@ -155,7 +157,8 @@ pub(super) fn is_of_another(record: &ContainerRecord) -> bool {
     is_restart && since != record.begun_at
 }
 
-/// The back-off after the next run, which is begun now. A first run that was stopped so that it runs again counts for nothing.
+/// The back-off after the next run, which is begun now. A first run that was stopped so that it runs again counts for nothing, nor does the first
+/// since all began anew.
 #[must_use]
 pub(super) fn next_back_off(
     record: &ContainerRecord,
@@ -165,6 +168,9 @@ pub(super) fn next_back_off(
 ) -> RestartBackoff {
     if stopped == Stopped::Alone && record.last_exit.is_none() {
         return in_force(Duration::ZERO, now);
+    }
+    if stopped == Stopped::Alone && record.anew {
+        return RestartBackoff { since: now, ..record.backoff };
     }
     let delay_ms = record.backoff.delay_ms;
     if delay_ms == 0 || is_forgiven(&record.backoff, now) {
@@ -188,20 +194,22 @@ pub(super) fn first_back_off(longest: Duration, now: Mono) -> RestartBackoff {
     in_force(CRASH_BACKOFF_FIRST.min(longest), now)
 }
 
-/// How long a run that is being made has waited, as far as the delay after it tells: that one is twice as long, unless it is the
-/// longest there is.
+/// How long a run that is being made has waited, as far as the delay after it and the time since the run before tell: that delay is twice as
+/// long, but for the longest there is, which comes after itself and after what would be more when doubled.
 #[must_use]
 pub(super) fn waited(record: &ContainerRecord) -> Duration {
     let delay = Duration::from_millis(record.backoff.delay_ms);
-    let doubled = (0..16).map(|times| CRASH_BACKOFF_FIRST * 2_u32.pow(times)).position(|one| one == delay);
-    let waited = match (record.attempt, doubled) {
-        (0 | 1, _) | (_, Some(0)) => Duration::ZERO,
-        (_, Some(_)) => delay / 2,
-        (_, None) => delay,
+    let doubled = || (0..16).map(|times| CRASH_BACKOFF_FIRST * 2_u32.pow(times));
+    let possible = match record.attempt {
+        0 | 1 => [None, None],
+        _ if delay == CRASH_BACKOFF_FIRST => [None, None],
+        _ if doubled().any(|one| one == delay) => [Some(delay / 2), None],
+        _ => [Some(delay), doubled().take_while(|one| *one < delay).last()],
     };
     // One that was stopped so that it runs again may have waited for nothing.
-    let is_long = record.last_exit.as_ref().is_some_and(|exit| record.begun_at >= exit.at + waited);
-    if is_long { waited } else { Duration::ZERO }
+    let has_passed =
+        |wait: &Duration| record.last_exit.as_ref().is_some_and(|exit| record.begun_at >= exit.at + *wait);
+    possible.into_iter().flatten().find(has_passed).unwrap_or_default()
 }
 
 fn in_force(delay: Duration, since: Mono) -> RestartBackoff {

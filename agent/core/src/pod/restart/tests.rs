@@ -242,20 +242,42 @@ fn a_back_off_is_forgiven_ten_minutes_after_the_restart_also_while_it_is_waited_
 
 #[test]
 fn what_a_run_has_waited_follows_from_the_delay_after_it() {
-    for (attempt, delay_s, expected) in
-        [(0, 0, 0), (1, 10, 0), (2, 20, 10), (5, 160, 80), (6, 300, 300), (9, 10, 0), (1, 3, 0), (2, 3, 3)]
-    {
+    // Which run it is, the delay after it, the time since the run before, and how long it has waited.
+    for (attempt, delay_s, passed_s, expected) in [
+        (0, 0, 0, 0),
+        (1, 10, 100, 0),
+        (2, 20, 10, 10),
+        (2, 20, 9, 0),
+        (5, 160, 80, 80),
+        (5, 160, 79, 0),
+        (6, 300, 160, 160),
+        (6, 300, 159, 0),
+        (7, 300, 300, 300),
+        (9, 10, 100, 0),
+        (1, 3, 100, 0),
+        (2, 3, 3, 3),
+        (2, 3, 2, 0),
+        (4, 60, 40, 40),
+    ] {
         let (mut record, _) = ended(1000, 1001, delay_s * 1000);
+        let (_, exit) = ended(0, 1000 - passed_s, 0);
         record.attempt = attempt;
-        let before = |since_s: u64| {
-            let (_, exit) = ended(0, 1000 - since_s, 0);
-            ContainerRecord { last_exit: Some(exit), exit: None, ..record.clone() }
-        };
-        assert_eq!(waited(&before(expected)), Duration::from_secs(expected), "{attempt} {delay_s}");
-        if expected > 0 {
-            assert_eq!(waited(&before(expected - 1)), Duration::ZERO, "{attempt} {delay_s}: it did not wait");
-        }
+        let record = ContainerRecord { last_exit: Some(exit), exit: None, ..record };
+        assert_eq!(waited(&record), Duration::from_secs(expected), "{attempt} {delay_s} {passed_s}");
     }
+}
+
+/// Source: `SyncPod` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`, which has removed all runs before: `doBackOff` finds none.
+#[test]
+fn what_is_stopped_after_all_began_anew_waits_for_no_end_of_before() {
+    let (mut record, exit) = ended(100, 130, 160_000);
+    let (_, before) = ended(0, 99, 0);
+    record.last_exit = Some(before);
+    assert_eq!(due_after_a_stop(&record, &exit).since(exit.at), Duration::from_secs(160));
+    record.anew = true;
+    assert_eq!(due_after_a_stop(&record, &exit), exit.at);
+    let next = next_back_off(&record, Stopped::Alone, LONGEST, exit.at);
+    assert_eq!((next.delay_ms, next.since), (160_000, exit.at), "and is not counted");
 }
 
 #[test]
