@@ -84,10 +84,15 @@ pub(in crate::effects) fn read(wanted: &[FileKeyText]) -> Result<Vec<Option<Stri
             return Err(config(format!("environment variable key {:?} not found in file {file:?}", one.key)));
         }
         let too_large = || config(format!("files give variables of more than {BYTES_MAX} bytes"));
-        left = left.checked_sub(value.map_or(0, str::len)).ok_or_else(too_large)?;
+        left = left.checked_sub(value.map_or(0, length)).ok_or_else(too_large)?;
         values.push(value.map(str::to_owned));
     }
     Ok(values)
+}
+
+/// How long a value is in the answer, in which a control character is written as `\\u0001`.
+fn length(value: &str) -> usize {
+    value.len() + 5 * value.bytes().filter(u8::is_ascii_control).count()
 }
 
 fn wrong(why: String) -> Failure {
@@ -221,5 +226,10 @@ mod tests {
         assert!(read(&all[..values]).is_ok_and(|found| found.iter().all(Option::is_some)));
         let more = read(&all).unwrap_err();
         assert_eq!(more.message, format!("files give variables of more than {BYTES_MAX} bytes"));
+
+        // In the answer each is written with six letters.
+        fs::write(&file, format!("A='{}'\n", "\u{1}".repeat(32 << 10))).unwrap();
+        read(&all[..values / 6]).unwrap();
+        assert_eq!(read(&all[..values / 6 + 1]).unwrap_err().message, more.message);
     }
 }
