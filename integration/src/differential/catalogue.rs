@@ -94,12 +94,12 @@ fn waits(pod: &Value, reason: &str) -> bool {
     pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == reason
 }
 
-/// Its first main or init container ended a fourth time, and waits for 40 s: long enough to be seen of a kubelet, which shows the end until
-/// its next look.
+/// Its first main or init container ended a fourth time, and waits for 40 s: longer than what is between two looks.
 fn backs_off(pod: &Value) -> bool {
     ["initContainerStatuses", "containerStatuses"].iter().any(|list| {
         let one = &pod["status"][*list][0];
-        one["state"]["waiting"]["reason"] == "CrashLoopBackOff" && one["restartCount"] == 3
+        let waits = one["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+        one["restartCount"] == 3 && (waits || one["state"]["terminated"].is_object())
     })
 }
 

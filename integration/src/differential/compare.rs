@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const KEYS: [&str; 4] = ["type", "name", "destination", "resource"];
 
 /// What has more fields is no list of differences where the other has nothing.
-const FEW: usize = 4;
+const FEW: usize = 3;
 
 /// A place at which two values differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -18,6 +18,20 @@ const PODS: &str = "docs/differences.md, What pods and the Node show otherwise";
 const WANTED: &str = "docs/decisions/0028-where-berth-is-not-as-the-kubelet.md";
 const STATUSES: &str = "docs/decisions/0033-which-statuses-are-told-at-once.md";
 
+/// Cases that no node takes.
+const REJECTED: [&str; 10] = [
+    "affinity-to-others",
+    "app-armor-absent",
+    "app-armor-default",
+    "no-huge-pages",
+    "os-windows",
+    "selector-of-others",
+    "sysctls-unsafe",
+    "too-much-cpu",
+    "too-much-disk",
+    "too-much-memory",
+];
+
 /// All of them.
 pub const EXPLAINED: &[Explained] = &[
     Explained {
@@ -71,8 +85,8 @@ pub const EXPLAINED: &[Explained] = &[
         at: PODS,
         is: |finding| {
             let Difference { ours, theirs, .. } = &finding.difference;
-            let of_cri = |text: &&str| text.contains("failed to generate container \"ID\" spec: ");
-            Some(theirs.as_str()).filter(of_cri).is_some_and(|text| text.ends_with(ours.as_str()))
+            let of_cri = "failed to generate container \"ID\" spec: failed to generate spec: ";
+            theirs.contains(of_cri) && theirs.replace(of_cri, "") == *ours
         },
     },
     Explained {
@@ -93,7 +107,7 @@ pub const EXPLAINED: &[Explained] = &[
         what: "a rejected pod stays as it was told, also when the agent begins anew",
         at: PODS,
         is: |finding| {
-            ["app-armor-default", "sysctls-unsafe"].contains(&finding.case.as_str())
+            REJECTED.contains(&finding.case.as_str())
                 && matches!(finding.phase, Phase::Restart | Phase::Deletion)
         },
     },
@@ -136,7 +150,8 @@ pub const EXPLAINED: &[Explained] = &[
         at: PODS,
         is: |finding| {
             let Difference { path, ours, theirs } = &finding.difference;
-            let given_up = ["context canceled", "context deadline exceeded", "connection refused"];
+            let given_up =
+                ["context canceled", "context deadline exceeded", "connection refused", "i/o timeout"];
             let is_such = |line: &str| {
                 line.contains(" | Unhealthy | ") && given_up.iter().any(|words| line.contains(words))
             };
@@ -177,6 +192,33 @@ pub const EXPLAINED: &[Explained] = &[
         what: "a limit in which no process fits keeps the container from starting, and not a pause container",
         at: PODS,
         is: |finding| finding.case == "memory-too-small",
+    },
+    Explained {
+        what: "a container that waits for its next run is shown so at once",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            (path.ends_with("/state/terminated") && ours == "-")
+                || (path.ends_with("/state/waiting/reason") && ours == "CrashLoopBackOff" && theirs == "-")
+                || (path.ends_with("/state/waiting/message")
+                    && ours.starts_with("back-off ")
+                    && theirs == "-")
+        },
+    },
+    Explained {
+        what: "what a startup probe has not decided is not decided by a restart of the agent",
+        at: PODS,
+        is: |finding| finding.case == "started-not-yet" && finding.phase == Phase::Restart,
+    },
+    Explained {
+        what: "back-offs outlive the agent",
+        at: WANTED,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            finding.phase == Phase::Restart
+                && ((path.ends_with("/reason") && ours == "ImagePullBackOff" && theirs == "ErrImagePull")
+                    || (path.ends_with("/message") && ours.ends_with(theirs.as_str())))
+        },
     },
     Explained {
         what: "variables come in the order of the spec, and not by chance",

@@ -55,7 +55,11 @@ pub fn pod(seed: u64) -> Case {
         spec["initContainers"] = json!(inits);
     }
     if is_sized_as_a_whole {
-        spec["resources"] = json!({ "requests": { "cpu": "400m", "memory": "256Mi" }, "limits": { "cpu": "1", "memory": "512Mi" } });
+        spec["resources"] = json!({ "requests": { "cpu": "150m", "memory": "256Mi" }, "limits": { "cpu": "1", "memory": "512Mi" } });
+    }
+    if volumes.iter().any(|volume| volume["projected"]["sources"][0]["serviceAccountToken"].is_object()) {
+        spec["serviceAccountName"] = json!("default");
+        spec["automountServiceAccountToken"] = json!(false);
     }
     names(&mut dice, &mut spec, host_network);
     context(&mut dice, &mut spec, host_network);
@@ -98,8 +102,9 @@ fn mounts(dice: &mut Dice, volumes: &[Value]) -> Vec<Value> {
         if dice.one_in(4) {
             mount["readOnly"] = json!(true);
         }
-        if volume["emptyDir"].is_object() && dice.one_in(3) {
-            mount["subPath"] = json!(dice.of(&["a", "a/b"]));
+        // What another container has of the whole volume would hang on which is made first.
+        if volume["emptyDir"].is_object() && name != "v0" {
+            mount["subPath"] = json!("a/b");
         }
         if volume["hostPath"].is_object() && dice.one_in(3) {
             mount["mountPropagation"] = json!("HostToContainer");
@@ -143,7 +148,7 @@ fn resources(dice: &mut Dice) -> Value {
     dice.of(&[
         json!({}),
         json!({}),
-        json!({ "limits": { "cpu": "100m", "memory": "64Mi" } }),
+        json!({ "limits": { "cpu": "20m", "memory": "64Mi" } }),
         json!({ "requests": { "cpu": "30m" }, "limits": { "memory": "64Mi" } }),
         json!({ "requests": { "cpu": "10m", "memory": "16Mi" }, "limits": { "cpu": "200m", "memory": "96Mi" } }),
         json!({ "requests": { "memory": "20M", "ephemeral-storage": "1Mi" } }),

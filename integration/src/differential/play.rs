@@ -90,7 +90,7 @@ pub fn batch(place: &mut Place, cases: &[Case], restarts: bool, say: &dyn Fn(&st
     }
     let begun = settled(place, &all, &BTreeMap::new(), say)?;
     see(&mut played, Phase::Start, &all, &begun);
-    let dying: Vec<&Case> = cases.iter().filter(|case| case.dies).collect();
+    let dying: Vec<&Case> = all.iter().copied().filter(|case| case.dies).collect();
     if !dying.is_empty() {
         let before = kill_first(place, &dying, &mut played)?;
         let dying: Vec<&Case> =

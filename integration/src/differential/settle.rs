@@ -28,6 +28,13 @@ pub fn steady_for(pod: &Value) -> Duration {
     if containers.is_empty() {
         return BEGINNING;
     }
+    let is_still_running = |name: &Value| {
+        containers.iter().any(|one| one["name"] == *name && one["state"]["running"].is_object())
+    };
+    let of_spec = ["initContainers", "containers"].iter().filter_map(|list| pod["spec"][*list].as_array());
+    if of_spec.flatten().any(|one| ends_by_itself(one) && is_still_running(&one["name"])) {
+        return BEGINNING;
+    }
     let waits_for = |reason: &str| containers.iter().any(|one| one["state"]["waiting"]["reason"] == reason);
     if waits_for(MAKING) {
         return BEGINNING;
@@ -42,6 +49,12 @@ pub fn steady_for(pod: &Value) -> Duration {
         return WAITING;
     }
     STEADY
+}
+
+/// It runs a script that has an end.
+fn ends_by_itself(container: &Value) -> bool {
+    let script = container["command"][2].as_str();
+    script.is_some_and(|script| !script.contains("sleep infinity") && !script.contains("while :"))
 }
 
 /// Its sandbox is gone, or it was never let in.
@@ -67,7 +80,15 @@ mod tests {
         };
         let ended = |code: i64| json!({ "terminated": { "exitCode": code } });
         let waits = |reason: &str| json!({ "waiting": { "reason": reason } });
+        let scripted = |script: &str| {
+            json!({
+                "spec": { "containers": [{ "name": "a", "command": ["/bin/sh", "-c", script] }] },
+                "status": { "phase": "Running", "containerStatuses": [{ "name": "a", "state": { "running": {} } }] },
+            })
+        };
         for (pod, expected) in [
+            (scripted("echo it ends"), BEGINNING),
+            (scripted("trap x TERM; sleep infinity"), STEADY),
             (json!({ "status": { "phase": "Pending" } }), BEGINNING),
             (of(json!({ "running": {} }), "Always"), STEADY),
             (of(ended(1), "Always"), WAITING),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::never;
+use super::{is_over, never};
 use crate::differential::case::{Case, IMAGE, STAY, TELL, shell, with};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -17,7 +17,7 @@ fn env(name: &str, env: Value) -> Case {
 fn commands() -> Vec<Case> {
     let bare = |name: &str, container: Value| {
         let container = with(json!({ "name": "main", "image": IMAGE }), container);
-        Case::of(name, with(json!({ "containers": [container] }), never()))
+        Case::of(name, with(json!({ "containers": [container] }), never())).until(is_over)
     };
     let vars = json!([{ "name": "A", "value": "one" }, { "name": "B", "value": "$(A) two" }]);
     vec![

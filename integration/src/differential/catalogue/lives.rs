@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{backs_off, is_ready, never, restarts};
+use super::{backs_off, is_over, is_ready, never, restarts};
 use crate::differential::case::{Case, STAY, TELL, shell, with};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -14,10 +14,10 @@ fn policies() -> Vec<Case> {
         Case::scripted(name, script, json!({}), json!({ "restartPolicy": policy }))
     };
     vec![
-        of("never-well", "echo well", "Never"),
-        of("never-badly", "echo badly >&2; exit 3", "Never"),
-        of("never-by-signal", "kill -SEGV $$", "Never"),
-        of("never-255", "exit 255", "Never"),
+        of("never-well", "echo well", "Never").until(is_over),
+        of("never-badly", "echo badly >&2; exit 3", "Never").until(is_over),
+        of("never-by-signal", "kill -SEGV $$", "Never").until(is_over),
+        of("never-255", "exit 255", "Never").until(is_over),
         of("on-failure-well", "true", "OnFailure"),
         of("on-failure-badly", "exit 1", "OnFailure").until(backs_off),
         of("always-well", "true", "Always").until(backs_off),
@@ -123,24 +123,21 @@ fn inits() -> Vec<Case> {
 
 fn hooks() -> Vec<Case> {
     let exec = |script: &str| json!({ "exec": { "command": ["/bin/sh", "-c", script] } });
-    let of = |name: &str, lifecycle: Value| {
-        Case::scripted(name, STAY, json!({ "lifecycle": lifecycle }), json!({}))
+    let scripted = |name: &str, script: &str, lifecycle: Value| {
+        Case::scripted(name, script, json!({ "lifecycle": lifecycle }), json!({}))
+    };
+    let of = |name: &str, lifecycle: Value| scripted(name, STAY, lifecycle);
+    // It is killed in its first moments, in which a script may have no trap yet.
+    let failing = |name: &str, hook: Value| {
+        scripted(name, "exec sleep infinity", json!({ "postStart": hook })).until(backs_off)
     };
     let nobody = json!({ "httpGet": { "port": 81, "path": "/x" } });
     vec![
         of("post-start", json!({ "postStart": exec("echo begun >/proc/1/fd/1") })),
         of("post-start-sleeps", json!({ "postStart": { "sleep": { "seconds": 1 } } })),
-        of("post-start-fails", json!({ "postStart": exec("echo why; exit 7") })).until(backs_off),
-        of("post-start-absent", json!({ "postStart": { "exec": { "command": ["/absent"] } } }))
-            .until(backs_off),
-        // It is killed in its first moments, in which a script may have no trap yet.
-        Case::scripted(
-            "post-start-http-fails",
-            "exec sleep infinity",
-            json!({ "lifecycle": { "postStart": nobody } }),
-            json!({}),
-        )
-        .until(backs_off),
+        failing("post-start-fails", exec("echo why; exit 7")),
+        failing("post-start-absent", json!({ "exec": { "command": ["/absent"] } })),
+        failing("post-start-http-fails", nobody.clone()),
         of("pre-stop", json!({ "preStop": exec("echo ends >/proc/1/fd/1") })),
         of("pre-stop-sleeps", json!({ "preStop": { "sleep": { "seconds": 1 } } })),
         of("pre-stop-fails", json!({ "preStop": exec("echo why not; exit 9") })),
@@ -151,7 +148,8 @@ fn hooks() -> Vec<Case> {
 }
 
 fn messages() -> Vec<Case> {
-    let of = |name: &str, script: &str, more: Value| Case::scripted(name, script, more, never());
+    let of =
+        |name: &str, script: &str, more: Value| Case::scripted(name, script, more, never()).until(is_over);
     let from_logs = json!({ "terminationMessagePolicy": "FallbackToLogsOnError" });
     vec![
         of("message", "printf 'two\\nlines' >/dev/termination-log", json!({})),
@@ -161,7 +159,7 @@ fn messages() -> Vec<Case> {
             "echo there >/tmp/ended; exit 1",
             json!({ "terminationMessagePath": "/tmp/ended" }),
         ),
-        of("message-from-logs", "echo from; echo logs >&2; exit 1", from_logs.clone()),
+        of("message-from-logs", "echo from; echo logs; exit 1", from_logs.clone()),
         of("message-from-logs-well", "echo from logs", from_logs.clone()),
         of(
             "message-from-logs-long",
@@ -187,7 +185,8 @@ fn ends() -> Vec<Case> {
             "true",
             json!({}),
             with(never(), json!({ "activeDeadlineSeconds": 60 })),
-        ),
+        )
+        .until(is_over),
         Case::scripted("grace-none", STAY, json!({}), json!({ "terminationGracePeriodSeconds": 0 })),
         Case::scripted(
             "grace-ignored",
