@@ -57,7 +57,7 @@ pub fn pod(seed: u64) -> Case {
     if is_sized_as_a_whole {
         spec["resources"] = json!({ "requests": { "cpu": "150m", "memory": "256Mi" }, "limits": { "cpu": "1", "memory": "512Mi" } });
     }
-    if volumes.iter().any(|volume| volume["projected"]["sources"][0]["serviceAccountToken"].is_object()) {
+    if volumes.iter().any(has_token) {
         spec["serviceAccountName"] = json!("default");
         spec["automountServiceAccountToken"] = json!(false);
     }
@@ -89,6 +89,10 @@ fn volumes(dice: &mut Dice) -> Vec<Value> {
     ];
     let count = dice.below(4);
     (0..count).map(|number| with(json!({ "name": format!("v{number}") }), dice.of(&kinds))).collect()
+}
+
+fn has_token(volume: &Value) -> bool {
+    volume["projected"]["sources"][0]["serviceAccountToken"].is_object()
 }
 
 fn mounts(dice: &mut Dice, volumes: &[Value]) -> Vec<Value> {
@@ -148,7 +152,7 @@ fn resources(dice: &mut Dice) -> Value {
     dice.of(&[
         json!({}),
         json!({}),
-        json!({ "limits": { "cpu": "20m", "memory": "64Mi" } }),
+        json!({ "limits": { "cpu": "50m", "memory": "64Mi" } }),
         json!({ "requests": { "cpu": "30m" }, "limits": { "memory": "64Mi" } }),
         json!({ "requests": { "cpu": "10m", "memory": "16Mi" }, "limits": { "cpu": "200m", "memory": "96Mi" } }),
         json!({ "requests": { "memory": "20M", "ephemeral-storage": "1Mi" } }),
@@ -206,7 +210,8 @@ fn common(dice: &mut Dice, volumes: &[Value]) -> Value {
             json!([{ "configMapRef": { "name": "none", "optional": true } }]),
         ]);
     }
-    if dice.one_in(6) {
+    // Tokens of both nodes have another length, and messages a longest.
+    if dice.one_in(6) && !volumes.iter().any(has_token) {
         fields["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     }
     if dice.one_in(10) {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::case::TELL;
 use super::place::{Place, Side};
 use super::plain::Known;
 use crate::records::{Records, Task};
@@ -76,6 +77,17 @@ pub fn whole(side: &Side, pod: &Value, at: &Containers) -> Result<Value> {
         seen["containers"][name] = of;
     }
     Ok(seen)
+}
+
+/// Whether each container that runs has told all that its script tells.
+#[must_use]
+pub fn has_told(pod: &Value, seen: &Value) -> bool {
+    let lists = ["initContainers", "containers"].iter().filter_map(|list| pod["spec"][*list].as_array());
+    let tells = |one: &&Value| one["command"][2].as_str().is_some_and(|script| script.contains(TELL));
+    lists.flatten().filter(tells).filter_map(|one| one["name"].as_str()).all(|name| {
+        let of = &seen["containers"][name];
+        of["spec"].is_null() || of["log"]["end"].is_array()
+    })
 }
 
 /// The names of the variables that a container declares itself.

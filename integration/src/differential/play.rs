@@ -185,6 +185,9 @@ fn settled(
                     say(&format!("{} on {}: not steady", case.name, side.node));
                 }
                 let seen = observe::whole(side, pod, &containers)?;
+                if !is_over && !observe::has_told(pod, &seen) {
+                    continue;
+                }
                 looks[number].insert(case.name.clone(), Look { pod: pod.clone(), seen });
             }
         }
@@ -216,14 +219,12 @@ fn kill_first(
             found.push((pod["status"].to_string(), process));
         }
         if found.iter().any(|(_, process)| process.is_none()) {
-            let [ours, theirs] = [0, 1].map(|number| {
-                found
-                    .get(number)
-                    .and_then(|(_, process)| *process)
-                    .map_or("does not run", |_| "runs")
-                    .to_owned()
-            });
-            played.find(case, Phase::Crash, Difference { path: "killed".to_owned(), ours, theirs });
+            let runs = |number: usize| found.get(number).is_some_and(|(_, process)| process.is_some());
+            let text = |number: usize| (if runs(number) { "runs" } else { "does not run" }).to_owned();
+            if runs(0) != runs(1) {
+                let difference = Difference { path: "killed".to_owned(), ours: text(0), theirs: text(1) };
+                played.find(case, Phase::Crash, difference);
+            }
             continue;
         }
         for (number, (status, process)) in found.into_iter().enumerate() {

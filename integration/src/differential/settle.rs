@@ -44,6 +44,10 @@ pub fn steady_for(pod: &Value) -> Duration {
         let code = &one["state"]["terminated"]["exitCode"];
         code.is_number() && (*code != 0 || pod["spec"]["restartPolicy"] == "Always")
     };
+    let main = status["containerStatuses"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !main.is_empty() && main.iter().all(|one| one["state"]["terminated"].is_object()) {
+        return WAITING;
+    }
     let is_between = restarts && containers.iter().any(ended);
     if is_between || PASSING.iter().any(|reason| waits_for(reason)) {
         return WAITING;
@@ -92,8 +96,8 @@ mod tests {
             (json!({ "status": { "phase": "Pending" } }), BEGINNING),
             (of(json!({ "running": {} }), "Always"), STEADY),
             (of(ended(1), "Always"), WAITING),
-            (of(ended(0), "OnFailure"), STEADY),
-            (of(ended(1), "Never"), STEADY),
+            (of(ended(0), "OnFailure"), WAITING),
+            (of(ended(1), "Never"), WAITING),
             (of(waits("ContainerCreating"), "Always"), BEGINNING),
             (of(waits("ErrImagePull"), "Always"), WAITING),
             (of(waits("CrashLoopBackOff"), "Always"), STEADY),

@@ -41,6 +41,7 @@ fn sections(log: &str, known: &Known) -> Value {
         let whole = std::mem::take(&mut part);
         if let Some(next) = whole.strip_prefix(SECTION) {
             next.clone_into(&mut section);
+            all.entry(section.clone()).or_default();
             continue;
         }
         // What `date` says, as an example does every few seconds.
