@@ -25,7 +25,7 @@ use nix::{
 /// `NSFS_MAGIC` of `linux/magic.h`: the file system of namespaces.
 const NSFS: FsType = FsType(0x6e73_6673);
 
-pub use owned::{hold, is_asked};
+pub use owned::{hold, is_asked, user_namespace};
 
 /// Why a namespace could not be made or removed.
 #[derive(Debug, thiserror::Error)]

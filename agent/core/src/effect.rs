@@ -151,7 +151,10 @@ pub enum Act {
     /// Remove the network namespace. Outcome: `Done`.
     RemoveNetns(SandboxId),
     /// Unmount and remove all volumes of the pod. Outcome: `Done`.
-    RemoveVolumes,
+    RemoveVolumes {
+        /// Whether some are made of images, so that containerd has something of them.
+        with_images: bool,
+    },
     /// Kill what is left in the pod's cgroup and remove it. Outcome: `Done`.
     RemoveCgroup(crate::spec::QosClass),
     /// Remove the pod's directories, its logs and the links to them. Outcome: `Done`.
@@ -241,7 +244,7 @@ impl Act {
             Self::KillShim(_) => ("kill-shim", TakesAway),
             Self::RemoveNetwork(_) => ("remove-network", TakesAway),
             Self::RemoveNetns(_) => ("remove-netns", TakesAway),
-            Self::RemoveVolumes => ("remove-volumes", TakesAway),
+            Self::RemoveVolumes { .. } => ("remove-volumes", TakesAway),
             Self::RemoveCgroup(_) => ("remove-cgroup", TakesAway),
             Self::RemoveDirs(_) => ("remove-dirs", TakesAway),
             Self::DropEnd => ("drop-end", None),

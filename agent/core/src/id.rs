@@ -106,6 +106,19 @@ impl ContainerId {
     }
 }
 
+/// The key of the snapshot in containerd that a volume is mounted from which is made of an image: other layers have another one. So do
+/// agents with other run directories, which may have a pod of the same UID at the same containerd.
+#[must_use]
+pub fn volume_snapshot(run: &str, pod: &PodUid, volume: &VolumeName, chain_id: &str) -> String {
+    format!("berth-volume-{}", digest(&[run, pod.as_str(), volume.as_str(), chain_id]))
+}
+
+/// The id of the lease in containerd that keeps all such snapshots of a pod, and by which they are found.
+#[must_use]
+pub fn volumes_lease(run: &str, pod: &PodUid) -> String {
+    format!("berth-volumes-{}", digest(&[run, pod.as_str()]))
+}
+
 /// Number of one effect, given back with its outcome. Never reused within a run of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
@@ -133,6 +146,24 @@ mod tests {
         assert!(id.as_str().bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()));
         assert_ne!(id, ContainerId::of(&uid, &web, 1));
         assert_ne!(SandboxId::of(&uid, 0), SandboxId::of(&uid, 1));
+    }
+
+    #[test]
+    fn what_a_volume_is_mounted_from_is_one_agents_of_one_pod_and_image() {
+        let (pod, other) = (PodUid::new("0b1c"), PodUid::new("0b1d"));
+        let (data, more) = (VolumeName::new("data"), VolumeName::new("more"));
+        let all = [
+            volume_snapshot("/run/berth", &pod, &data, "sha256:01"),
+            volume_snapshot("/run/second", &pod, &data, "sha256:01"),
+            volume_snapshot("/run/berth", &other, &data, "sha256:01"),
+            volume_snapshot("/run/berth", &pod, &more, "sha256:01"),
+            volume_snapshot("/run/berth", &pod, &data, "sha256:02"),
+            volumes_lease("/run/berth", &pod),
+            volumes_lease("/run/second", &pod),
+            volumes_lease("/run/berth", &other),
+        ];
+        assert_eq!(std::collections::BTreeSet::from(all.clone()).len(), all.len());
+        assert_eq!(volume_snapshot("/run/berth", &pod, &data, "sha256:01"), all[0]);
     }
 
     #[test]

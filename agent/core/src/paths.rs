@@ -75,6 +75,9 @@ pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSou
         VolumeSource::Content(content) => {
             format!("{}/{}/{}", volumes_dir(paths, uid), content.kind.plugin(), component(name.as_str()))
         }
+        VolumeSource::Image { .. } => {
+            format!("{}/kubernetes.io~image/{}", volumes_dir(paths, uid), component(name.as_str()))
+        }
     }
 }
 

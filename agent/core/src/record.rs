@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 
 use crate::{
-    id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId},
+    id::{Attempt, ContainerId, ContainerName, PodName, PodUid, SandboxId, VolumeName},
     observation::Exit,
     spec::{CpuMemory, Pod, Resizable, Resize, Source},
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -47,6 +47,9 @@ pub struct PodRecord {
     pub recursive_read_only: bool,
     /// Addresses, once wired.
     pub network: Option<NetworkStatus>,
+    /// The images that its volumes are made of, once they are on the node: whatever their names mean later, and whoever asks the
+    /// registry, the pod keeps these.
+    pub volume_images: BTreeMap<VolumeName, VolumeImage>,
     /// Runs of its containers.
     pub containers: BTreeMap<ContainerName, ContainerRecord>,
     /// What the pod's conditions were when they were last seen to change, so that a restart of the agent moves no
@@ -81,6 +84,7 @@ impl PodRecord {
             ids: None,
             recursive_read_only: false,
             network: None,
+            volume_images: BTreeMap::new(),
             containers: BTreeMap::new(),
             conditions: BTreeMap::new(),
             replacing: None,
@@ -126,6 +130,15 @@ impl PodRecord {
         self.earlier_sandbox = Some(std::mem::replace(&mut self.sandbox_id, next));
         self.network = None;
     }
+}
+
+/// The image that a volume is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeImage {
+    /// Name of its record in containerd.
+    pub name: String,
+    /// Chain id of its layers.
+    pub chain_id: String,
 }
 
 /// A resize that is allocated and not done: what the condition `PodResizeInProgress` says.

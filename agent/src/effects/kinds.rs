@@ -190,7 +190,7 @@ impl EffectKind {
             Act::KillShim(_) => on(Lane::Stop, LOCAL),
             Act::RemoveNetwork(_) => on(Lane::Network, PLUGINS),
             Act::RemoveNetns(sandbox) => on(Lane::KernelEnds, LOCAL).alone(NETNS, sandbox),
-            Act::RemoveVolumes => without_lane(TREE),
+            Act::RemoveVolumes { .. } => without_lane(TREE),
             Act::RemoveCgroup(_) => on(Lane::KernelEnds, LOCAL).alone(CGROUP, pod),
             Act::RemoveDirs(_) => without_lane(TREE),
             Act::DropEnd => on(Lane::Disk, LOCAL).alone(KEPT_END, pod),

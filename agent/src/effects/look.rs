@@ -67,6 +67,7 @@ fn places(node: &Paths, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Pl
             VolumeSource::EmptyDir { medium, .. } => kind_of(*medium),
             VolumeSource::Content(content) => kind_of(content.kind.medium()),
             VolumeSource::HostPath { .. } => PlaceKind::Directory,
+            VolumeSource::Image { .. } => PlaceKind::Mount,
         };
         (Finding::Volume(volume.name.clone()), place(path, kind))
     });
@@ -125,8 +126,8 @@ pub(super) fn missing(places: &[Place]) -> Result<Answer, Failure> {
 #[cfg(test)]
 mod tests {
     use berth_core::{
-        id::{PodName, VolumeName},
-        spec::{HostPathType, Volume},
+        id::{ImageRef, PodName, VolumeName},
+        spec::{HostPathType, ImagePullPolicy, Volume},
     };
 
     use super::*;
@@ -156,10 +157,13 @@ mod tests {
 
         let empty_dir = |medium| VolumeSource::EmptyDir { medium, size_limit_bytes: None };
         let host_path = VolumeSource::HostPath { path: "/srv".into(), kind: HostPathType::Unset };
+        let image =
+            VolumeSource::Image { image: ImageRef::new("data:1"), pull_policy: ImagePullPolicy::Always };
         for (source, path, kind) in [
             (empty_dir(Medium::Disk), "/root/pods/u/volumes/kubernetes.io~empty-dir/v", PlaceKind::Directory),
             (empty_dir(Medium::Memory), "/root/pods/u/volumes/kubernetes.io~empty-dir/v", PlaceKind::Mount),
             (host_path, "/srv", PlaceKind::Directory),
+            (image, "/root/pods/u/volumes/kubernetes.io~image/v", PlaceKind::Mount),
         ] {
             let name = VolumeName::new("v");
             let volumes = vec![Volume { name: name.clone(), source: source.clone() }];

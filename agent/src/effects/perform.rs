@@ -17,7 +17,7 @@ use super::{
     files::{dirs, termination, volumes},
     hook,
     host::Host,
-    images::{collection, inspect, pull, rootfs},
+    images::{collection, inspect, pull, rootfs, volume},
     kinds::{self, EffectKind},
     look::{look, write_files},
     network, node_object, probe,
@@ -120,7 +120,10 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::EnsureNetns(request) => network::ensure_netns(host, &request).await,
         Act::EnsureNetwork(request) => network::ensure(host, &request).await,
         Act::EnsureSandbox(request) => sandbox::ensure(host, &request).await,
-        Act::EnsureVolume(request) => volumes::ensure(host, pod, *request).await,
+        Act::EnsureVolume(request) => match &request.image {
+            Some(image) => volume::ensure(host, pod, &request, image).await,
+            None => volumes::ensure(host, pod, *request).await,
+        },
         Act::EnsureRootfs(request) => rootfs::ensure(host, pod, &request).await,
         Act::StartContainer(request) => container::start(host, &Arc::from(request)).await,
         Act::WriteFiles(files) => write_files(host, pod, &files).await,
@@ -137,11 +140,15 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::KillShim(sandbox) => kill::shim(host, &sandbox).await,
         Act::RemoveNetwork(request) => network::remove(host, &request).await,
         Act::RemoveNetns(sandbox) => network::remove_netns(host, &sandbox).await,
-        Act::RemoveVolumes => volumes::remove_all(host, pod).await,
+        Act::RemoveVolumes { with_images: true } => volume::remove_all(host, pod).await,
+        Act::RemoveVolumes { with_images: false } => volumes::remove_all(host, pod).await,
         Act::RemoveCgroup(qos) => cgroups::remove(host, pod, qos).await,
         Act::RemoveDirs(name) => dirs::remove(host, pod, name).await,
         Act::DropEnd => end::drop(host, pod).await,
-        Act::Sweep => dirs::sweep(host, pod).await,
+        Act::Sweep => {
+            volume::remove_all(host, pod).await?;
+            dirs::sweep(host, pod).await
+        }
         Act::Persist(_)
         | Act::Forget
         | Act::Publish(_)

@@ -13,7 +13,7 @@ use super::{
         dirs, env_file, host_files, mount_source, sub_path, termination, volumes,
         work::{Answer, Refused, Work},
     },
-    images::{image_volumes, rootfs},
+    images::{image_volumes, mounted, rootfs},
     look,
     runtime::prepare,
 };
@@ -72,6 +72,10 @@ fn perform(work: Work) -> Result<Answer, Failure> {
             let layers: Vec<_> = layers.into_iter().map(Into::into).collect();
             let volumes: Vec<_> = volumes.into_iter().map(Into::into).collect();
             image_volumes::make(&layers, &scratch, &volumes)?;
+        }
+        Work::MountImage { layers, scratch, path } => {
+            let layers: Vec<_> = layers.into_iter().map(Into::into).collect();
+            mounted::mount_image(&layers, &scratch, &path)?;
         }
         Work::Accounts { layers, scratch } => {
             let layers: Vec<_> = layers.into_iter().map(Into::into).collect();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use berth_core::{
     id::{ContainerName, ImageRef, VolumeName},
+    image::name,
     spec::{
         Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, ObjectKeyRef,
         ObjectKind, Port, Protocol, ResizePolicy, ResourceField, ResourceSelector, Source, Stdin, Stdio,
@@ -84,7 +85,7 @@ pub(super) fn convert(
         target: None,
         restarts,
         image: ImageRef::new(image),
-        pull_policy: pull_policy(notes, &at("imagePullPolicy"), written),
+        pull_policy: pull_policy(notes, &at("imagePullPolicy"), image, written.image_pull_policy.as_deref()),
         command: written.command.clone().unwrap_or_default(),
         args: written.args.clone().unwrap_or_default(),
         env_from: env_from(notes, &at("envFrom"), written, around.of),
@@ -173,28 +174,30 @@ fn names_object(notes: &mut Notes<'_>, field: &str, name: &str, of: Source) -> b
     false
 }
 
-fn pull_policy(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) -> ImagePullPolicy {
-    let default = if tag(written.image.as_deref().unwrap_or_default()) == Some("latest") {
-        ImagePullPolicy::Always
-    } else {
-        ImagePullPolicy::IfNotPresent
-    };
+/// When an image is pulled, of a container or of a volume (`SetDefaults_Container` and `SetDefaults_Volume` of
+/// `pkg/apis/core/v1/defaults.go`).
+pub(super) fn pull_policy(
+    notes: &mut Notes<'_>,
+    field: &str,
+    image: &str,
+    written: Option<&str>,
+) -> ImagePullPolicy {
+    let default = if is_latest(image) { ImagePullPolicy::Always } else { ImagePullPolicy::IfNotPresent };
     let known = [
         ("", default),
         ("Always", ImagePullPolicy::Always),
         ("IfNotPresent", ImagePullPolicy::IfNotPresent),
         ("Never", ImagePullPolicy::Never),
     ];
-    notes.one_of(field, written.image_pull_policy.as_deref(), &known)
+    notes.one_of(field, written, &known)
 }
 
-/// Tag of an image: `latest` where none is written, `None` with a digest. A colon before a slash belongs to a port.
-fn tag(image: &str) -> Option<&str> {
-    if image.contains('@') {
-        return None;
-    }
-    let name = image.rsplit('/').next().unwrap_or(image);
-    Some(name.split_once(':').map_or("latest", |(_, tag)| tag))
+/// Whether an image is the latest of its tag: without a digest, that is what no tag means. What is no name is not.
+fn is_latest(image: &str) -> bool {
+    name::parse(image).is_ok_and(|name| match name.tag {
+        Some(tag) => tag == "latest",
+        None => name.digest.is_none(),
+    })
 }
 
 fn variable(
@@ -409,20 +412,23 @@ fn termination_message(notes: &mut Notes<'_>, field: &str, written: &ApiContaine
 
 #[cfg(test)]
 mod tests {
-    use super::tag;
+    use super::is_latest;
 
     #[test]
     fn the_tag_decides_the_pull_policy() {
+        let with_digest = |name: &str| format!("{name}@sha256:{}", "0".repeat(64));
         for (image, expected) in [
-            ("busybox", Some("latest")),
-            ("busybox:latest", Some("latest")),
-            ("busybox:1.36", Some("1.36")),
-            ("registry:5000/busybox", Some("latest")),
-            ("registry:5000/a/busybox:1", Some("1")),
-            ("busybox@sha256:00", None),
-            ("busybox:latest@sha256:00", None),
+            ("busybox".to_owned(), true),
+            ("busybox:latest".to_owned(), true),
+            ("busybox:1.36".to_owned(), false),
+            ("registry:5000/busybox".to_owned(), true),
+            ("registry:5000/a/busybox:1".to_owned(), false),
+            (with_digest("busybox"), false),
+            (with_digest("busybox:1"), false),
+            (with_digest("busybox:latest"), true),
+            ("UPPER".to_owned(), false),
         ] {
-            assert_eq!(tag(image), expected, "{image}");
+            assert_eq!(is_latest(&image), expected, "{image}");
         }
     }
 }

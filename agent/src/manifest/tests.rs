@@ -12,6 +12,7 @@ use berth_core::{
 
 use super::*;
 
+mod image_volumes;
 mod unacted;
 
 pub(super) fn origin() -> Origin<'static> {

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use berth_core::{
-    id::VolumeName,
+    id::{ImageRef, VolumeName},
     spec::{HostPathType, Medium, Source, Volume, VolumeSource},
 };
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume};
+use k8s_openapi::api::core::v1::{
+    EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, Volume as ApiVolume,
+};
 
-use super::{content, is_dns_label, notes::Notes, resources::amount};
+use super::{container::pull_policy, content, is_dns_label, notes::Notes, resources::amount};
 
 /// Volumes that need an object of the API server, which a static pod may not use (`pkg/api/pod` `HasAPIObjectReference`).
 const OF_THE_API: [&str; 5] = ["configMap", "secret", "projected", "persistentVolumeClaim", "ephemeral"];
@@ -50,9 +52,10 @@ fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume, of: Source) ->
             );
             None
         }
-        ([kind], ..) => match content::convert(notes, field, volume) {
-            Some(content) => Some(VolumeSource::Content(content)),
-            None => {
+        ([kind], ..) => match (&volume.image, content::convert(notes, field, volume)) {
+            (Some(written), _) => image(notes, &format!("{field}.image"), written),
+            (None, Some(content)) => Some(VolumeSource::Content(content)),
+            (None, None) => {
                 let message =
                     "volumes of this kind are not supported by this version: use `emptyDir` or `hostPath`";
                 notes.fault(&format!("{field}.{kind}"), message);
@@ -90,6 +93,17 @@ fn empty_dir(notes: &mut Notes<'_>, field: &str, written: &EmptyDirVolumeSource)
     // A limit of zero is no limit (`pkg/volume/emptydir`).
     let size_limit_bytes = limit.map(|limit| limit.units().unsigned_abs()).filter(|bytes| *bytes > 0);
     VolumeSource::EmptyDir { medium, size_limit_bytes }
+}
+
+/// What is no name of an image is told when it is looked for, as by the kubelet.
+fn image(notes: &mut Notes<'_>, field: &str, written: &ImageVolumeSource) -> Option<VolumeSource> {
+    let reference = written.reference.as_deref().unwrap_or_default();
+    if reference.is_empty() {
+        notes.fault(&format!("{field}.reference"), "must be the name of an image");
+    }
+    let field = format!("{field}.pullPolicy");
+    let pull_policy = pull_policy(notes, &field, reference, written.pull_policy.as_deref());
+    (!reference.is_empty()).then(|| VolumeSource::Image { image: ImageRef::new(reference), pull_policy })
 }
 
 fn host_path(notes: &mut Notes<'_>, field: &str, written: &HostPathVolumeSource) -> Option<VolumeSource> {

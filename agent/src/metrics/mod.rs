@@ -6,6 +6,7 @@ mod asked;
 mod changes;
 mod families;
 mod health;
+mod image_volumes;
 mod in_cluster;
 mod now;
 mod operations;

@@ -13,7 +13,8 @@ use prometheus::{DEFAULT_BUCKETS, GaugeVec, HistogramVec, IntCounterVec, Registr
 
 use super::{
     families::{Families, PULL_SECONDS, START_SECONDS, VOLUME_SECONDS},
-    subject::{Subject, role, start_error},
+    image_volumes::ImageVolumes,
+    subject::{OF_IMAGES, Subject, role, start_error},
 };
 
 /// Families of pods.
@@ -27,6 +28,7 @@ pub(super) struct Pods {
     sandbox_errors: IntCounterVec,
     volume_seconds: HistogramVec,
     volume_all: HistogramVec,
+    image_volumes: ImageVolumes,
     pull_seconds: HistogramVec,
     first_container: HistogramVec,
     running: HistogramVec,
@@ -79,6 +81,7 @@ impl Pods {
                 &["plugin_name", "operation_name"],
                 &VOLUME_SECONDS,
             )?,
+            image_volumes: ImageVolumes::new(registry)?,
             pull_seconds: families.histogram(
                 "kubelet_image_pull_duration_seconds",
                 "Seconds that pulls take, by the size of the image.",
@@ -123,6 +126,9 @@ impl Pods {
             Subject::Container(kind) => self.container(*kind, outcome),
             Subject::Sandbox(handler) => self.sandbox(handler, outcome.is_ok(), took),
             Subject::Volume(plugin) => {
+                if *plugin == OF_IMAGES {
+                    self.image_volumes.ended(outcome.is_ok());
+                }
                 let status = if outcome.is_ok() { "success" } else { "fail-unknown" };
                 let labels = [*plugin, "volume_mount", status, "false"];
                 self.volume_seconds.with_label_values(&labels).observe(took.as_secs_f64());

@@ -65,6 +65,9 @@ impl Subject {
     }
 }
 
+/// The plugin of volumes that are made of images.
+pub(super) const OF_IMAGES: &str = "kubernetes.io/image";
+
 /// The name of a volume's plugin. Source: `GetPluginName` of `pkg/volume/*`.
 pub(super) fn plugin(source: &VolumeSource) -> &'static str {
     match source {
@@ -76,6 +79,7 @@ pub(super) fn plugin(source: &VolumeSource) -> &'static str {
             "kubernetes.io~downward-api" => "kubernetes.io/downward-api",
             _ => "kubernetes.io/projected",
         },
+        VolumeSource::Image { .. } => OF_IMAGES,
     }
 }
 

@@ -209,6 +209,9 @@ fn effects_are_the_operations_that_dashboards_know() {
     metrics.ended("ensure-cgroup", &Subject::Other, &well(), seconds(1));
     metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &failed(), seconds(3));
     metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &well(), seconds(4));
+    for outcome in [well(), well(), failed()] {
+        metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/image"), &outcome, seconds(1));
+    }
     let text = metrics.text();
     for (series, expected) in [
         ("kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}", 2.0),
@@ -230,6 +233,9 @@ fn effects_are_the_operations_that_dashboards_know() {
              status=\"fail-unknown\",volume_plugin=\"kubernetes.io/secret\"}",
             3.0,
         ),
+        ("kubelet_image_volume_requested_total", 3.0),
+        ("kubelet_image_volume_mounted_succeed_total", 2.0),
+        ("kubelet_image_volume_mounted_errors_total", 1.0),
         (
             "volume_operation_total_seconds_sum{operation_name=\"overall_volume_mount\",\
              plugin_name=\"kubernetes.io/secret\"}",

@@ -1,4 +1,4 @@
-//! Network namespaces that are owned by a pod's user namespace: only its owner may mount `/sys` for it and set its sysctls.
+//! User namespaces of pods, and network namespaces that are owned by one: only its owner may mount `/sys` for it and set its sysctls.
 //!
 //! The kernel makes a user namespace for a process alone, and for one that has threads not at all. So the program is started anew, makes
 //! both, and says back what it is told until nobody tells it anything any more.
@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, Read, Write},
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     process::{Child, Command, ExitCode, Stdio},
 };
@@ -58,14 +58,35 @@ fn echo() -> io::Result<()> {
 
 /// Makes a network namespace whose owner is a new user namespace of these ids, and binds it.
 pub(super) fn make(path: &Path, ids: HostIds) -> io::Result<()> {
-    let mut holder = Command::new(PROGRAM);
-    holder.arg(ARGUMENT);
-    make_by(holder, path, ids)
+    make_by(program(), path, ids)
 }
 
-fn make_by(mut holder: Command, path: &Path, ids: HostIds) -> io::Result<()> {
+/// Makes a user namespace of these ids that nobody is in: for mounts that show owners as it maps them.
+///
+/// # Errors
+/// The kernel makes none.
+pub fn user_namespace(ids: HostIds) -> io::Result<OwnedFd> {
+    with_holder(program(), ids, |pid| Ok(fs::File::open(format!("/proc/{pid}/ns/user"))?.into()))
+}
+
+fn program() -> Command {
+    let mut holder = Command::new(PROGRAM);
+    holder.arg(ARGUMENT);
+    holder
+}
+
+fn make_by(holder: Command, path: &Path, ids: HostIds) -> io::Result<()> {
+    with_holder(holder, ids, |pid| bind(&format!("/proc/{pid}/ns/net"), path))
+}
+
+/// Takes something of the holder of namespaces while it lives.
+fn with_holder<T>(
+    mut holder: Command,
+    ids: HostIds,
+    take: impl FnOnce(u32) -> io::Result<T>,
+) -> io::Result<T> {
     let mut holder = holder.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let made = bind_of(&mut holder, path, ids);
+    let made = map(&mut holder, ids).and_then(|()| take(holder.id()));
     if made.is_err() {
         // One that has ended cannot be killed, nor need it be.
         drop(holder.kill());
@@ -78,7 +99,8 @@ fn make_by(mut holder: Command, path: &Path, ids: HostIds) -> io::Result<()> {
     })
 }
 
-fn bind_of(holder: &mut Child, path: &Path, ids: HostIds) -> io::Result<()> {
+/// Waits for the namespaces, and gives them the ids.
+fn map(holder: &mut Child, ids: HostIds) -> io::Result<()> {
     let pid = holder.id();
     let (Some(stdin), Some(stdout)) = (&mut holder.stdin, &mut holder.stdout) else {
         return Err(io::ErrorKind::BrokenPipe.into());
@@ -93,7 +115,7 @@ fn bind_of(holder: &mut Child, path: &Path, ids: HostIds) -> io::Result<()> {
     for file in ["uid_map", "gid_map"] {
         fs::write(format!("/proc/{pid}/{file}"), &map)?;
     }
-    bind(&format!("/proc/{pid}/ns/net"), path)
+    Ok(())
 }
 
 #[cfg(test)]

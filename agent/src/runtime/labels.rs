@@ -37,6 +37,8 @@ pub const SANDBOX: &str = "berth.dev/sandbox";
 /// The run directory of the agent that made it. No two agents of a node have one, since it is locked, and the sockets of a
 /// pod's shim are in it.
 pub const RUN_DIR: &str = "berth.dev/run-dir";
+/// On a snapshot: the volume that is mounted from it.
+pub const VOLUME: &str = "berth.dev/volume";
 /// Beside labels, on the record of a sandbox: the handler that it was made by, as JSON.
 pub const HANDLER: &str = "berth.dev/handler";
 /// Keeps a snapshot until it is removed, while no container record does: a value of any kind.

@@ -1,11 +1,11 @@
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt, sync::Arc, time::Duration};
 
 use berth_core::{
-    id::{ContainerId, ContainerName, PodName, SandboxId},
+    id::{ContainerId, ContainerName, PodName, SandboxId, VolumeName},
     observation::Exit,
     record::{
         Actuated, Afterwards, ContainerRecord, EndedBy, ExitRecord, Goal, Hooked, Perhaps, PostStart, Probed,
-        Resizing, RestartBackoff, RunImage, TerminalRecord, TerminationRecord, Transition,
+        Resizing, RestartBackoff, RunImage, TerminalRecord, TerminationRecord, Transition, VolumeImage,
     },
     spec::{CpuMemory, Resize, Source, Unallocated},
     status::{ConditionKind, NetworkStatus, RunUser},
@@ -96,6 +96,10 @@ fn record() -> PodRecord {
         ids: Some(HostIds { first: 131_072, count: 65_536 }),
         recursive_read_only: true,
         network: Some(NetworkStatus { ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()] }),
+        volume_images: BTreeMap::from([(
+            VolumeName::new("data"),
+            VolumeImage { name: "docker.io/library/data:1".to_owned(), chain_id: "sha256:01".to_owned() },
+        )]),
         containers: BTreeMap::from([(ContainerName::new("web"), container())]),
         conditions: BTreeMap::from(conditions),
         replacing: Some(TerminationRecord { began: mono(30), deadline: mono(60) }),

@@ -4,6 +4,7 @@
 //! Version 1 held the manifest too, and neither goal nor ids: those are computed as its agent did.
 
 mod container;
+mod volume;
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -20,6 +21,8 @@ use berth_core::{
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use self::volume::WireVolumeImage;
 
 /// The version that is written.
 pub(super) const VERSION: u32 = 2;
@@ -90,6 +93,9 @@ struct Wire {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     recursive_read_only: bool,
     network: Option<Vec<IpAddr>>,
+    /// Absent in records of pods without such volumes, and of agents that made none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    volume_images: BTreeMap<String, WireVolumeImage>,
     containers: BTreeMap<String, WireContainer>,
     conditions: BTreeMap<String, WireTransition>,
     /// Earlier agents of version 2 pass over it, and start the sandbox's containers again in it.
@@ -331,6 +337,7 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
         ids: record.ids.map(|HostIds { first, count }| WireIds { first, count }),
         recursive_read_only: record.recursive_read_only,
         network: record.network.as_ref().map(|network| network.ips.clone()),
+        volume_images: volume::encode(&record.volume_images),
         containers: record
             .containers
             .iter()
@@ -420,6 +427,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         ids: wire.ids.map(|WireIds { first, count }| HostIds { first, count }),
         recursive_read_only: wire.recursive_read_only,
         network: wire.network.filter(|_| this_boot).map(|ips| NetworkStatus { ips }),
+        volume_images: volume::decode(wire.volume_images),
         containers,
         conditions: conditions.collect(),
         replacing: wire.replacing.filter(|_| this_boot).map(|replacing| replacing.record(mono)),

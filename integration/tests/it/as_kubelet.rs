@@ -17,7 +17,7 @@ use berth_integration::node::Node;
 use berth_integration::vm::Feature;
 use serde_json::{Value, json};
 
-use crate::kit::{FOR_EVER, measured, pod, shell, with};
+use crate::kit::{FOR_EVER, IMAGE, measured, pod, shell, with};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -90,11 +90,26 @@ fn ill_once() -> Value {
     with(spec, json!({ "volumes": [{ "name": "v", "emptyDir": {} }] }))
 }
 
+/// A pod of one container that mounts a part of an image that the image does not have.
+fn of_no_part() -> Value {
+    let mount = json!([{ "name": "v", "mountPath": "/v", "subPath": "none/deeper" }]);
+    let volume = json!([{ "name": "v", "image": { "reference": IMAGE, "pullPolicy": "IfNotPresent" } }]);
+    with(main("true", json!({ "volumeMounts": mount })), json!({ "volumes": volume }))
+}
+
+/// A pod of one container that mounts an image at `/v`.
+fn of_image_volume(image: &str, policy: &str, script: &str) -> Value {
+    let spec = main(script, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }));
+    let image = json!({ "reference": image, "pullPolicy": policy });
+    with(spec, json!({ "volumes": [{ "name": "v", "image": image }] }))
+}
+
 /// Those that run.
 fn running() -> Vec<Case> {
     let sidecar = with(shell("beside", FOR_EVER, json!({})), json!({ "restartPolicy": "Always" }));
     let init = json!({ "initContainers": [shell("first", "true", json!({})), sidecar] });
     let two = json!([shell("main", "true", json!({})), shell("other", FOR_EVER, json!({}))]);
+    let uses = format!("[ -x /v/bin/sh ] || exit 1; {FOR_EVER}");
     vec![
         Case::of("runs", main(FOR_EVER, json!({ "readinessProbe": probe("true", json!({})) })), is_ready),
         Case::of("unhealthy", ill_once(), |pod| restarts(pod) == 1 && is_ready(pod)),
@@ -105,6 +120,7 @@ fn running() -> Vec<Case> {
         Case::of("two", json!({ "restartPolicy": "OnFailure", "containers": two }), |pod| {
             pod["status"]["containerStatuses"][0]["state"]["terminated"].is_object() && is_running(pod, 1)
         }),
+        Case::of("image-volume", of_image_volume(IMAGE, "IfNotPresent", &uses), is_ready),
     ]
 }
 
@@ -131,6 +147,7 @@ fn waiting() -> Vec<Case> {
     let from_map =
         json!([{ "name": "A", "valueFrom": { "configMapKeyRef": { "name": "absent", "key": "a" } } }]);
     let no_root = json!({ "securityContext": { "runAsNonRoot": true } });
+    let of_image = |image: &str, policy: &str| of_image_volume(image, policy, "true");
     let unconfigured = |pod: &Value| waits(pod, "CreateContainerConfigError") && has_address(pod);
     vec![
         Case::of("crashes", main("exit 1", json!({})), |pod| {
@@ -142,6 +159,18 @@ fn waiting() -> Vec<Case> {
         Case::of("bad-image-name", image("UPPER"), |pod| waits(pod, "InvalidImageName") && has_address(pod)),
         Case::of("never-pulled", main("true", never_pulled), |pod| {
             waits(pod, "ErrImageNeverPull") && has_address(pod)
+        }),
+        Case::of("no-image-volume", of_image("localhost:5000/absent:3", "IfNotPresent"), |pod| {
+            waits(pod, "ImagePullBackOff") && has_address(pod)
+        }),
+        Case::of("bad-name-volume", of_image("UPPER", "Always"), |pod| {
+            waits(pod, "InvalidImageName") && has_address(pod)
+        }),
+        Case::of("never-pulled-volume", of_image("localhost:5000/absent:4", "Never"), |pod| {
+            waits(pod, "ErrImageNeverPull") && has_address(pod)
+        }),
+        Case::of("no-part-of-volume", of_no_part(), |pod| {
+            waits(pod, "CreateContainerError") && has_address(pod)
         }),
         Case::of("no-map", main("true", json!({ "env": from_map })), unconfigured),
         Case::of("root", main("true", no_root), unconfigured),
@@ -322,15 +351,21 @@ fn patches(audit: &[AuditEvent], name: &str) -> Vec<String> {
 fn told(events: &Value, pod: &Value) -> String {
     let all = events["items"].as_array().into_iter().flatten();
     let of_pod = all.filter(|event| event["involvedObject"]["uid"] == pod["metadata"]["uid"]);
-    // A probe that asks just when its pod is deleted, of the one whose probe never fails; one that the kubelet itself cancels; and
-    // the image of a main container that never has its turn, which Berth looks at while init containers run (decision 0033).
-    let is_of = |case: &str| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(case));
+    // A probe that asks just when its pod is deleted, of the one whose probe never fails; one that the kubelet itself cancels;
+    // the image of a main container that never has its turn, which Berth looks at while init containers run (decision 0033), or of one
+    // whose volume's image is missing; and images of volumes, of which a kubelet tells whenever it looks at the pod, and Berth once
+    // (decision 0041).
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let is_of = |case: &str| name.starts_with(case);
+    let has_no_turn = ["init-fails-", "no-image-volume-", "bad-name-volume-", "never-pulled-volume-"];
     let is_other = |event: &&Value| {
         let message = event["message"].as_str().unwrap_or_default();
+        let is_of_volume = event["involvedObject"]["fieldPath"].is_null() && event["reason"] == "Pulled";
         let is_of_main = event["involvedObject"]["fieldPath"] == "spec.containers{main}";
         (is_of("runs-") && event["reason"] == "Unhealthy")
             || message.ends_with("context canceled")
-            || (is_of("init-fails-") && event["reason"] == "Pulled" && is_of_main)
+            || (is_of_volume && message.contains("already present on machine"))
+            || (has_no_turn.into_iter().any(is_of) && event["reason"] == "Pulled" && is_of_main)
     };
     of_pod
         .filter(|event| !is_other(event))
@@ -387,8 +422,17 @@ fn plain_text(text: &str, pod: &Value) -> String {
             text = text.replace(value, by);
         }
     }
+    let text = without_place(text);
     let words = text.split(' ').map(|word| if is_varying(word) { "VARIES" } else { word });
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Where the image is of which a part is missing: containerd says its path on the node, Berth the name of the volume.
+fn without_place(text: String) -> String {
+    let Some((before, rest)) = text.split_once("failed to ensure image subpath") else { return text };
+    let parts = rest.split_once(" in ").and_then(|(part, rest)| Some((part, rest.split_once(": ")?.1)));
+    let Some((part, why)) = parts else { return text };
+    format!("{before}failed to ensure image subpath{part} in PLACE: {why}")
 }
 
 /// An id of a container, or a length of time as a pull has one.

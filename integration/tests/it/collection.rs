@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::images::of_image;
-use crate::kit::{events, eventually};
+use crate::kit::{FOR_EVER, events, eventually, pod};
 use crate::suite::{LONG_LIMIT, Test, same, test};
 
 /// Labels at which an agent dies that removes images.
@@ -115,7 +115,11 @@ fn unused() -> Result<()> {
     let mut node = prepare()?;
     node.agent.start()?;
     let (used, goes) = (push(&node, "used")?, push(&node, "goes")?);
-    node.apply("used", &of_image("used", &used, "IfNotPresent", json!({})))?;
+    let in_volume = push(&node, "in-volume")?;
+    let volume = json!({ "name": "data", "image": { "reference": in_volume } });
+    let mounts = json!([{ "name": "data", "mountPath": "/data" }]);
+    let main = json!({ "name": "main", "image": used, "volumeMounts": mounts, "command": ["/bin/sh", "-c", FOR_EVER] });
+    node.apply("used", &pod("used", json!({ "volumes": [volume], "containers": [main] })))?;
     run_and_end(&node, "goes", &goes)?;
     let (pinned, of_ctr) = (pulled(&node, "pinned")?, pulled(&node, "of-ctr")?);
     let of_cri = pulled(&node, "of-cri")?;
@@ -128,13 +132,14 @@ fn unused() -> Result<()> {
     let layer = layers()?.difference(&before).next().context("no layer of its own")?.clone();
     ctr(&["snapshots", "prepare", "mounted-by-ctr", &layer])?;
     let running = node.ready("used")?;
-    let all = BTreeSet::from([&used, &goes, &pinned, &of_ctr, &mounted, &of_cri].map(Clone::clone));
+    let all =
+        BTreeSet::from([&used, &in_volume, &goes, &pinned, &of_ctr, &mounted, &of_cri].map(Clone::clone));
     same("images", tags()?, all)?;
 
     collect(&mut node)?;
-    let kept = BTreeSet::from([&used, &pinned, &of_ctr, &mounted].map(Clone::clone));
+    let kept = BTreeSet::from([&used, &in_volume, &pinned, &of_ctr, &mounted].map(Clone::clone));
     eventually("what nothing uses to go", &kept, tags)?;
-    eventually("layers to go with it", &4, || Ok(layers()?.len()))?;
+    eventually("layers to go with it", &5, || Ok(layers()?.len()))?;
     eventually("the disk to be told as too full", &true, || {
         Ok(node.agent.said()?.contains("FreeDiskSpaceFailed"))
     })?;

@@ -27,7 +27,7 @@ use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
 use crate::plugins::with_plugin;
 use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
 use crate::unpack::import_packed;
-use crate::{api_changes, behind, collection, interrupted, silent};
+use crate::{api_changes, behind, collection, image_volumes, interrupted, silent};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -52,6 +52,7 @@ pub(crate) fn tests() -> Vec<Test> {
         &behind::DEATHS,
         &silent::DEATHS,
         &collection::DEATHS,
+        &image_volumes::DEATHS,
         &api_changes::DEATHS,
     ]
     .concat();
@@ -101,6 +102,7 @@ fn every_label() -> Result<()> {
         &behind::DEATHS,
         &silent::DEATHS,
         &collection::DEATHS,
+        &image_volumes::DEATHS,
         &api_changes::DEATHS,
     ];
     let points = lists.flatten().chain(elsewhere.concat());

@@ -41,6 +41,7 @@ mod fixtures;
 mod full_disk;
 mod handlers;
 mod hooks;
+mod image_volumes;
 mod images;
 mod interrupted;
 mod iptables;
@@ -128,6 +129,7 @@ fn main() -> ExitCode {
         seccomp::tests(),
         scores::tests(),
         volumes::tests(),
+        image_volumes::tests(),
         fidelity::tests(),
         probes::tests(),
         propagation::tests(),

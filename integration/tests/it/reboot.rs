@@ -13,11 +13,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::kit::{eventually, pod, shell};
+use crate::kit::{FOR_EVER, IMAGE, eventually, inside, pod, shell};
 use crate::suite::{Test, same, test};
 
 /// What tells one boot from another.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// Runs a program of the image that is mounted.
+const READS_IMAGE: &str = "/image/bin/busybox echo read";
 /// What is in memory file systems, or mounted.
 const IN_MEMORY: [&str; 3] = [STATE_DIR, "/run/containerd", "/run/netns"];
 
@@ -37,6 +39,10 @@ fn ended() -> Result<()> {
     node.apply("done", &counted("done", &starts, "exit 0", "OnFailure"))?;
     node.apply("runs", &counted("runs", &starts, "exec sleep infinity", "Always"))?;
     node.ready("runs")?;
+    for name in ["mounts", "leaves"] {
+        node.apply(name, &mounting(name))?;
+        same(name, inside(&node.ready(name)?, READS_IMAGE)?.as_str(), "read")?;
+    }
     let names = [("well", "Succeeded"), ("badly", "Failed"), ("done", "Succeeded")];
     let states = |node: &Node| -> Result<Vec<Value>> {
         let state = |(name, phase): &(&str, &str)| {
@@ -51,6 +57,7 @@ fn ended() -> Result<()> {
     eventually("what is kept of their ends", &(2 * names.len()), files)?;
 
     switch_off(&mut node)?;
+    node.remove("leaves")?;
     fs::write(&boot, "22222222-0000-4000-8000-000000000000\n")?;
     node.containerd.start_again()?;
     node.agent.start()?;
@@ -62,6 +69,10 @@ fn ended() -> Result<()> {
         // It is ready before it has written anything.
         eventually(&format!("starts of {name}"), &count, || started(name))?;
     }
+
+    same("an image as a volume", inside(&node.ready("mounts")?, READS_IMAGE)?.as_str(), "read")?;
+    node.gone("leaves")?;
+    eventually("what containerd keeps for one pod", &1, || Ok(Records::open()?.leases()?.len()))?;
 
     // It is over with the pod: the same manifest, written anew, is a new pod.
     node.remove("well")?;
@@ -75,6 +86,14 @@ fn ended() -> Result<()> {
     node.end()?;
     system("umount", &[BOOT])?;
     Ok(())
+}
+
+/// A pod that mounts an image.
+fn mounting(name: &str) -> String {
+    let main =
+        shell("main", FOR_EVER, json!({ "volumeMounts": [{ "name": "image", "mountPath": "/image" }] }));
+    let volume = json!({ "name": "image", "image": { "reference": IMAGE } });
+    pod(name, json!({ "containers": [main], "volumes": [volume] }))
 }
 
 /// A pod that writes down that it was started.

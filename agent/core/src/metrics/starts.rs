@@ -174,7 +174,9 @@ fn init_time(status: &PodStatus) -> Duration {
 
 /// Whether its volumes are more than what the API server and the node make for it. Source: `isStatefulPod`.
 fn is_stateful(pod: &Pod) -> bool {
-    pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::HostPath { .. }))
+    pod.volumes
+        .iter()
+        .any(|volume| matches!(volume.source, VolumeSource::HostPath { .. } | VolumeSource::Image { .. }))
 }
 
 #[cfg(test)]

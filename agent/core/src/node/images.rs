@@ -25,11 +25,11 @@ impl Node {
         self.pulls.hold(self.collection.removing());
     }
 
-    /// Names of images of pods that have not ended, and of all that is being looked for or pulled.
+    /// Names of images of pods that have not ended, those of their volumes among them, and of all that is being looked for or pulled.
     fn wanted_images(&self) -> BTreeSet<String> {
         let is_over = |pod: &&PodMachine| pod.status().is_some_and(|status| status.phase.is_final());
         let pods = self.pods.values().filter(|pod| !is_over(pod));
-        let of_pods = pods.flat_map(|pod| pod.spec().all_containers()).map(|container| &container.image);
+        let of_pods = pods.flat_map(|pod| pod.spec().images());
         let names = of_pods.filter_map(|image| Some(name::parse(image.as_str()).ok()?.to_string()));
         names.chain(self.pulls.images().filter_map(WantedImage::name)).collect()
     }
@@ -50,7 +50,7 @@ impl Node {
         self.uses_image(wanted, matches!(result, Ok(Some(_))), now);
         for asker in self.pulls.inspected(wanted) {
             if let Some(pod) = self.pods.get_mut(&asker.pod) {
-                pod.inspected(&asker.container, &wanted.image, &result, now.mono);
+                pod.inspected(asker.of, &wanted.image, &result, now.mono);
                 self.advance(&asker.pod, now);
             }
         }

@@ -30,7 +30,7 @@ pub use files::{ExistingFile, HostFile, pod_files};
 pub use handler::{HandlerTerms, PrivilegedDevices, with_terms};
 pub use oom::score_adj;
 pub use plan::{
-    ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, SubPathBind,
+    ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, PartOf, SubPathBind,
     container_plan,
 };
 pub use resources::resized;

@@ -6,7 +6,7 @@
 use oci_spec::runtime::{LinuxIdMapping, Mount as OciMount};
 
 use super::{
-    ConfigError, ContainerInputs, ExistingFile, HostFile, ImageVolume, MountSource, SubPathBind,
+    ConfigError, ContainerInputs, ExistingFile, HostFile, ImageVolume, MountSource, PartOf, SubPathBind,
     files::{self, ETC_HOSTS, file},
     process::Environment,
 };
@@ -81,6 +81,8 @@ struct Bind {
     to: String,
     access: Access,
     propagation: MountPropagation,
+    /// Whether it shows the node's owners, for which they are shifted in a user namespace.
+    has_node_owners: bool,
 }
 
 /// What a container may do with a mount.
@@ -105,11 +107,13 @@ impl Access {
 
 impl Bind {
     fn new(from: String, to: String) -> Self {
-        Self { from, to, access: Access::ReadWrite, propagation: MountPropagation::Private }
+        let (access, propagation) = (Access::ReadWrite, MountPropagation::Private);
+        Self { from, to, access, propagation, has_node_owners: true }
     }
 
     /// In a user namespace files belong to whom they do on the node, by number.
     fn mount(&self, maps: Option<&[LinuxIdMapping]>) -> OciMount {
+        let maps = maps.filter(|_| self.has_node_owners);
         let propagation = match self.propagation {
             MountPropagation::Private => "rprivate",
             MountPropagation::HostToContainer => "rslave",
@@ -134,6 +138,8 @@ fn volume_binds(
     let ContainerInputs { node, pod, container, .. } = *inputs;
     let mut binds = Vec::with_capacity(container.mounts.len());
     for (index, mount) in container.mounts.iter().enumerate() {
+        let source = pod.volume(&mount.volume).map(|volume| &volume.source);
+        let is_image = matches!(source, Some(VolumeSource::Image { .. }));
         let volume = inputs.volumes.get(&mount.volume).ok_or_else(|| ConfigError::NoSuchVolume {
             volume: mount.volume.to_string(),
             container: container.name.to_string(),
@@ -146,51 +152,64 @@ fn volume_binds(
                 all.sub_paths.push(SubPathBind {
                     mount: mount.volume.clone(),
                     volume: volume.clone(),
+                    of: if is_image { PartOf::Image(written(mount)) } else { PartOf::Volume },
                     sub_path,
                     target: target.clone(),
                 });
                 target
             }
         };
-        if mount.propagation != MountPropagation::Private || is_host_path(inputs, mount, &from) {
+        if mount.propagation != MountPropagation::Private || is_host_path(source, &from) {
             all.sources.push(MountSource { path: from.clone(), propagation: mount.propagation });
         }
         binds.push(Bind {
             from,
             to: mount_point(&mount.path)?,
-            access: access(inputs, mount)?,
+            access: access(inputs, mount, source)?,
             propagation: mount.propagation,
+            // Those of an image are shifted where it is mounted.
+            has_node_owners: !is_image,
         });
     }
     Ok(binds)
 }
 
-fn access(inputs: &ContainerInputs<'_>, mount: &Mount) -> Result<Access, ConfigError> {
+fn access(
+    inputs: &ContainerInputs<'_>,
+    mount: &Mount,
+    source: Option<&VolumeSource>,
+) -> Result<Access, ConfigError> {
     let refused = || ConfigError::RecursiveReadOnly { volume: mount.volume.to_string() };
     Ok(match mount.is_recursively_read_only(inputs.recursive_read_only).ok_or_else(refused)? {
         true => Access::RecursiveReadOnly,
-        false if mount.read_only || is_content(inputs, mount) => Access::ReadOnly,
+        false if mount.read_only || source.is_some_and(is_to_read) => Access::ReadOnly,
         false => Access::ReadWrite,
     })
 }
 
 /// Whether `from` is a path of the node, whole: what nobody made is made as the container is, like under containerd's CRI.
-fn is_host_path(inputs: &ContainerInputs<'_>, mount: &Mount, from: &str) -> bool {
-    let volume = inputs.pod.volumes.iter().find(|volume| volume.name == mount.volume);
-    volume.is_some_and(|volume| match &volume.source {
+fn is_host_path(source: Option<&VolumeSource>, from: &str) -> bool {
+    source.is_some_and(|source| match source {
         VolumeSource::HostPath { path, .. } => path == from,
-        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) => false,
+        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) | VolumeSource::Image { .. } => false,
     })
 }
 
-/// Whether a volume has content that the agent keeps up to date: nobody else writes there (`GetAttributes` of
-/// `pkg/volume/{configmap,secret,downwardapi,projected}`).
-fn is_content(inputs: &ContainerInputs<'_>, mount: &Mount) -> bool {
-    let volume = inputs.pod.volumes.iter().find(|volume| volume.name == mount.volume);
-    volume.is_some_and(|volume| match &volume.source {
-        VolumeSource::Content(_) => true,
+/// Whether a volume is not for containers to write, whatever they ask for: the agent keeps its content up to date, or it is an image
+/// (`GetAttributes` of `pkg/volume/{configmap,secret,downwardapi,projected,image}`).
+fn is_to_read(source: &VolumeSource) -> bool {
+    match source {
+        VolumeSource::Content(_) | VolumeSource::Image { .. } => true,
         VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } => false,
-    })
+    }
+}
+
+/// The part of a volume as the pod says it.
+fn written(mount: &Mount) -> String {
+    match &mount.sub_path {
+        SubPath::Root => String::new(),
+        SubPath::Fixed(path) | SubPath::Expression(path) => path.clone(),
+    }
 }
 
 /// The part of the volume that is mounted; an expression is checked after it was expanded, and told as it is written: what it

@@ -113,10 +113,22 @@ pub struct SubPathBind {
     pub mount: VolumeName,
     /// Root of the volume on the node.
     pub volume: String,
+    /// What it is a part of.
+    pub of: PartOf,
     /// Path below it, as the pod gave it.
     pub sub_path: String,
     /// Where to bind it: the source of the mount in the OCI spec.
     pub target: String,
+}
+
+/// What a subPath is a part of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PartOf {
+    /// A volume that may be written: where nothing is, a directory is made.
+    Volume,
+    /// An image, which has a directory there or is refused, as by containerd (`ensureImageSubPath` of
+    /// `internal/cri/server/container_image_mount.go`). With the path as it is written: expanded it may be secret.
+    Image(String),
 }
 
 /// A path of the node that a container mounts: a directory is made when nothing is there.

@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     fixtures,
-    spec::{HostPathType, Medium},
+    id::ImageRef,
+    spec::{HostPathType, ImagePullPolicy, Medium},
 };
 
 fn paths() -> Paths {
@@ -19,6 +20,8 @@ fn places_that_tools_know() {
     let pod = "/var/lib/kubelet/pods/0b1c-2d";
     let empty_dir = VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None };
     let host_path = VolumeSource::HostPath { path: "/srv/x".into(), kind: HostPathType::Unset };
+    let image =
+        VolumeSource::Image { image: ImageRef::new("data:1"), pull_policy: ImagePullPolicy::IfNotPresent };
     for (path, expected) in [
         (pod_dir(&paths, &uid), pod.to_owned()),
         (pod_mark(&paths, &uid), format!("{pod}/berth-run-dir")),
@@ -26,6 +29,7 @@ fn places_that_tools_know() {
         (plugins_dir(&paths, &uid), format!("{pod}/plugins")),
         (volume(&paths, &uid, &data, &empty_dir), format!("{pod}/volumes/kubernetes.io~empty-dir/data")),
         (volume(&paths, &uid, &data, &host_path), "/srv/x".into()),
+        (volume(&paths, &uid, &data, &image), format!("{pod}/volumes/kubernetes.io~image/data")),
         (empty_dir_ready(&paths, &uid, &data), format!("{pod}/plugins/kubernetes.io~empty-dir/data/ready")),
         (etc_hosts(&paths, &uid), format!("{pod}/etc-hosts")),
         (resolv_conf(&paths, &uid, 0), format!("{pod}/resolv.conf")),

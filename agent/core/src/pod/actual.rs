@@ -13,7 +13,8 @@ use crate::{
     oci::Accounts,
     pod::port::{
         hook::Hooking,
-        image::{ImageUse, PullBackoff},
+        image::ImageUse,
+        pull_backoff::PullBackoff,
         removal::{Leftover, Removal},
         sandbox::Up,
         signal::Stop,
@@ -177,6 +178,8 @@ pub struct Actual {
     pub files: Resource<()>,
     /// Volumes: paths on the node.
     pub volumes: BTreeMap<VolumeName, Resource<String>>,
+    /// Images of volumes that are not on the node yet, as far as they are: what is not here and not in the record is to be looked for.
+    pub volume_images: BTreeMap<VolumeName, ImageUse>,
     /// Volumes whose content is to be made anew, or is being so; they stay ready meanwhile.
     pub refreshes: BTreeMap<VolumeName, Refresh>,
     /// What is kept of the pod's end, for the time after a reboot.
@@ -205,6 +208,7 @@ impl Actual {
             sandbox: Resource::Absent,
             files: Resource::Ready(()),
             volumes: BTreeMap::new(),
+            volume_images: BTreeMap::new(),
             refreshes: BTreeMap::new(),
             end: Resource::Absent,
             containers: BTreeMap::new(),
@@ -239,6 +243,9 @@ impl Actual {
         self.files.end_wait(kind, now);
         for volume in self.volumes.values_mut() {
             volume.end_wait(kind, now);
+        }
+        for image in self.volume_images.values_mut() {
+            image.end_wait(kind, now);
         }
         for removal in self.removals.values_mut() {
             if let Removal::Stuck(retry) = removal {
@@ -353,9 +360,7 @@ pub struct Preparing {
 impl Preparing {
     fn end_waits(&mut self, kind: FailureKind, now: Mono) {
         self.rootfs.end_wait(kind, now);
-        if let ImageUse::Refused { retry, .. } = &mut self.image {
-            retry.end_wait(kind, now);
-        }
+        self.image.end_wait(kind, now);
         if let Some(refusal) = &mut self.refused {
             refusal.retry.end_wait(kind, now);
         }

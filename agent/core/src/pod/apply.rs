@@ -8,7 +8,7 @@ use super::{
     machine::{PodMachine, Shared},
     port::{
         hook::{Hooking, hook_has_failed},
-        image::ImageUse,
+        image::{ImageFor, ImageUse},
     },
     resource::Resource,
     restart::{Stopped, is_of_another, next_back_off},
@@ -112,7 +112,7 @@ impl PodMachine {
 
     /// Gives up a run that was not started. One that may have been counts as ended.
     pub(super) fn discard(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Now) {
-        shared.pulls.withdraw(&self.asker(name));
+        shared.pulls.withdraw(&self.asker(ImageFor::Container(name.clone())));
         if self.life.may_have_run(name) {
             return self.ended(name, RunEnd::Lost(now.wall), now);
         }

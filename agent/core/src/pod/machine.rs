@@ -8,6 +8,7 @@ use super::{
     outcome::Slot,
     plan::{Network, World, plan},
     port::{
+        image::ImageFor,
         look::Looking,
         probe::Probing,
         record::{Recording, Standing},
@@ -303,8 +304,8 @@ impl PodMachine {
         op
     }
 
-    pub(super) fn asker(&self, container: &ContainerName) -> Asker {
-        Asker { pod: self.life.record.uid.clone(), container: container.clone() }
+    pub(super) fn asker(&self, of: ImageFor) -> Asker {
+        Asker { pod: self.life.record.uid.clone(), of }
     }
 
     /// Which pod it is.

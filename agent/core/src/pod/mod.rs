@@ -10,6 +10,7 @@ mod apply;
 pub(crate) mod fit;
 pub mod gone;
 mod grace;
+mod image_need;
 mod machine;
 pub mod outcome;
 pub mod plan;

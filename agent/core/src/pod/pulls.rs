@@ -12,25 +12,26 @@ use std::{
 use crate::{
     config::PullSettings,
     effect::{Effect, NodeAct},
-    id::{ContainerName, PodUid},
+    id::PodUid,
     image::WantedImage,
     ops::{Ops, Purpose},
+    pod::port::image::ImageFor,
     time::Mono,
 };
 
-/// A container that waits for an image.
+/// Who waits for an image.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asker {
-    /// Its pod.
+    /// The pod.
     pub pod: PodUid,
-    /// The container.
-    pub container: ContainerName,
+    /// What of it.
+    pub of: ImageFor,
 }
 
 /// A pull that has ended, for one of those who waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pulled {
-    /// The container that waited.
+    /// Who waited.
     pub asker: Asker,
     /// How long the pull took.
     pub took: Duration,
@@ -98,7 +99,7 @@ impl Pulls {
         }
     }
 
-    /// Takes back what a container asked for. A pull that has begun goes on; one that has not is dropped with its last
+    /// Takes back what was asked for. A pull that has begun goes on; one that has not is dropped with its last
     /// asker.
     pub fn withdraw(&mut self, asker: &Asker) {
         for look in self.looks.values_mut() {
@@ -218,10 +219,10 @@ fn interval(settings: PullSettings) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::ImageRef;
+    use crate::id::{ContainerName, ImageRef};
 
     fn asker(pod: &str) -> Asker {
-        Asker { pod: PodUid::new(pod), container: ContainerName::new("c") }
+        Asker { pod: PodUid::new(pod), of: ImageFor::Container(ContainerName::new("c")) }
     }
 
     fn wanted(name: &str) -> WantedImage {

@@ -2,7 +2,7 @@
 
 use super::{
     machine::{PodMachine, Shared},
-    port::{removal::Leftover, signal::Sent},
+    port::{image::ImageFor, removal::Leftover, signal::Sent},
 };
 use crate::{
     id::{ContainerName, ImageRef, SandboxId, VolumeName},
@@ -55,10 +55,12 @@ pub enum Step {
     Ensure(PodResource),
     /// Make the content of a volume anew.
     Refresh(VolumeName),
-    /// Look for the image of a container.
-    Inspect(ContainerName),
-    /// Pull the image of a container.
-    Pull(ContainerName),
+    /// Look for an image.
+    Inspect(ImageFor),
+    /// Pull an image.
+    Pull(ImageFor),
+    /// Wait no longer for the image of a volume.
+    GiveUpImage(VolumeName),
     /// Start a container.
     Start(ContainerName),
     /// Look whether a container runs whose start nobody answered.
@@ -123,8 +125,9 @@ impl PodMachine {
             Step::Stop(name) => self.stop(&name, now.mono),
             Step::Ensure(resource) => self.ensure(resource, shared, now.mono),
             Step::Refresh(name) => self.refresh_volume(name, shared),
-            Step::Inspect(name) => self.inspect(&name, shared, now.mono),
-            Step::Pull(name) => self.pull(&name, shared, now.mono),
+            Step::Inspect(of) => self.inspect(of, shared, now.mono),
+            Step::Pull(of) => self.pull(of, shared, now.mono),
+            Step::GiveUpImage(name) => self.give_up_image(name, shared),
             Step::Start(name) => self.start(&name, shared, now.mono),
             Step::Look(name) => self.look_at_task(&name, shared),
             Step::RunHook(name, moment) => self.run_hook(&name, moment, shared, now.mono),

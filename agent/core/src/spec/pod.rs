@@ -9,7 +9,7 @@ use super::{
     Scheduling, Volume,
 };
 use crate::{
-    id::{ContainerName, PodName, PodUid},
+    id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     status::Terminated,
 };
 
@@ -143,6 +143,18 @@ impl Pod {
     pub fn asks_for_recursive_read_only(&self) -> bool {
         let mut mounts = self.all_containers().flat_map(|container| &container.mounts);
         mounts.any(|mount| mount.recursive_read_only != RecursiveReadOnly::Disabled)
+    }
+
+    /// The images that its containers and its volumes name.
+    pub fn images(&self) -> impl Iterator<Item = &ImageRef> {
+        let of_volumes = self.volumes.iter().filter_map(|volume| Some(volume.image()?.0));
+        self.all_containers().map(|container| &container.image).chain(of_volumes)
+    }
+
+    /// One of its volumes.
+    #[must_use]
+    pub fn volume(&self, name: &VolumeName) -> Option<&Volume> {
+        self.volumes.iter().find(|volume| volume.name == *name)
     }
 
     /// An object that it names.

@@ -1,7 +1,7 @@
 //! Volumes.
 
-use super::{ObjectKind, ResourceSelector};
-use crate::id::VolumeName;
+use super::{ImagePullPolicy, ObjectKind, ResourceSelector};
+use crate::id::{ImageRef, VolumeName};
 
 /// One entry of `spec.volumes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,24 @@ pub enum VolumeSource {
     },
     /// Files with what is in objects of the API server, or is known of the pod.
     Content(ContentVolume),
+    /// What is in an image, to be read (KEP-4639).
+    Image {
+        /// Its name, as written.
+        image: ImageRef,
+        /// When it is pulled.
+        pull_policy: ImagePullPolicy,
+    },
+}
+
+impl Volume {
+    /// The image that it is made of, and when that is pulled.
+    #[must_use]
+    pub fn image(&self) -> Option<(&ImageRef, ImagePullPolicy)> {
+        match &self.source {
+            VolumeSource::Image { image, pull_policy } => Some((image, *pull_policy)),
+            VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } | VolumeSource::Content(_) => None,
+        }
+    }
 }
 
 /// A `configMap`, `secret`, `downwardAPI` or `projected` volume.

@@ -140,6 +140,27 @@ fn a_pod_that_waits_keeps_its_images() {
 }
 
 #[test]
+fn an_image_of_which_only_a_volume_is_made_stays_as_long_as_its_pod() {
+    let mut run = full(&["data:1", "old:1"]);
+    let mut pod = of_image("web", "busybox:1");
+    pods::add_image_volume(&mut pod, Some("main"), "assets", "data:1");
+    run.want(pod);
+    run.settle();
+    run.advance(2 * PERIOD, Run::settle);
+    assert!(is_running(&run, "web"));
+    assert_eq!(images(&run), ["busybox:1", "data:1"]);
+    run.restart(None);
+    run.settle();
+    run.advance(2 * PERIOD, Run::settle);
+    assert_eq!(images(&run), ["busybox:1", "data:1"]);
+    run.unwant("web");
+    run.settle();
+    run.advance(2 * PERIOD, Run::settle);
+    assert_eq!(images(&run), [""; 0]);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
 fn a_pod_that_comes_while_its_image_is_being_removed_pulls_it_anew() {
     let mut run = full(&["web:1"]);
     run.world.registry.insert(ImageRef::new("web:1"));

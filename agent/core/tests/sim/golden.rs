@@ -391,6 +391,7 @@ fn parse_pod(name: &str, parts: &[&str]) -> Pod {
             }
             "image" => each(&mut pod, &|one| one.image = ImageRef::new(value)),
             "volume" => pod.volumes.push(pods::empty_dir(value)),
+            "image-volume" => add_image_volume(&mut pod, value),
             "grace" => pod.grace = Duration::from_secs(value.parse().unwrap()),
             "deadline" => pod.active_deadline = Some(Duration::from_secs(value.parse().unwrap())),
             "startup" | "readiness" | "liveness" => add_probe(&mut pod, key, value),
@@ -418,6 +419,15 @@ fn parse_pod(name: &str, parts: &[&str]) -> Pod {
         }
     }
     pod
+}
+
+/// `web:assets:data:1`: the container, the volume and the image; `-` for no container.
+fn add_image_volume(pod: &mut Pod, value: &str) {
+    let mut parts = value.splitn(3, ':');
+    let (Some(container), Some(name), Some(image)) = (parts.next(), parts.next(), parts.next()) else {
+        panic!("unknown volume {value:?}")
+    };
+    pods::add_image_volume(pod, (container != "-").then_some(container), name, image);
 }
 
 /// `web:milli:MiB`, and little is requested.

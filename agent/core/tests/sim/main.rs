@@ -19,6 +19,8 @@ mod facts;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod image_volumes;
+#[cfg(test)]
 mod invariants;
 #[cfg(test)]
 mod late;

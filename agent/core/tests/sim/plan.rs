@@ -11,7 +11,8 @@ use berth_core::{
         actual::{Actual, EndedRun, Life, Refusal, Run},
         plan::{Network, World, plan},
         port::{
-            image::{ImageUse, PullBackoff},
+            image::{ImageFor, ImageUse},
+            pull_backoff::PullBackoff,
             removal::{Leftover, Removal},
             termination::TerminationMessage,
             volume::Refresh,
@@ -277,8 +278,9 @@ fn main_containers_start_in_order_and_do_not_wait_for_those_that_wait() {
 #[test]
 fn an_image_is_looked_for_early_and_once_more_in_its_containers_turn() {
     use ImagePullPolicy::{Always, IfNotPresent, Never};
-    let inspect = || vec![Step::Inspect(name("web"))];
-    let pull = || vec![Step::Pull(name("web"))];
+    let of = || ImageFor::Container(name("web"));
+    let inspect = || vec![Step::Inspect(of())];
+    let pull = || vec![Step::Pull(of())];
     let announce = || vec![Step::BackOffPull(pods::container("web").image)];
     let pulling = || ImageUse::Pulling { is_early: true, secret_changed: false };
     let cases = [

@@ -10,10 +10,10 @@ use berth_core::{
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
         Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
-        Lifecycle, Medium, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler,
-        ProbePort, Probes, QosClass, Quantities, ResizePolicy, Resources, RestartAction, RestartPolicy,
-        RestartRule, Scheduling, Source, Stdin, Stdio, TerminationMessage, TerminationMessagePolicy,
-        UserMode, Volume, VolumeSource,
+        Lifecycle, Medium, Mount, MountPropagation, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity,
+        Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities, RecursiveReadOnly, ResizePolicy,
+        Resources, RestartAction, RestartPolicy, RestartRule, Scheduling, Source, Stdin, Stdio, SubPath,
+        TerminationMessage, TerminationMessagePolicy, UserMode, Volume, VolumeSource,
     },
     users::PodIds,
 };
@@ -206,6 +206,24 @@ pub(crate) fn restart_all_on(pod: &mut Pod, name: &str, code: u32) {
 pub(crate) fn debug(pod: &mut Pod, name: &str, target: Option<&str>) {
     let target = target.map(ContainerName::new);
     pod.ephemeral_containers.push(Arc::new(Container { target, ..container(name) }));
+}
+
+/// A volume of a pod that is an image, which one of its containers mounts.
+pub(crate) fn add_image_volume(pod: &mut Pod, container: Option<&str>, name: &str, image: &str) {
+    let volume = VolumeName::new(name);
+    let source =
+        VolumeSource::Image { image: ImageRef::new(image), pull_policy: ImagePullPolicy::IfNotPresent };
+    pod.volumes.push(Volume { name: volume.clone(), source });
+    if let Some(container) = container {
+        edit(pod, container).mounts.push(Mount {
+            volume,
+            path: format!("/{name}"),
+            sub_path: SubPath::Root,
+            read_only: false,
+            recursive_read_only: RecursiveReadOnly::Disabled,
+            propagation: MountPropagation::Private,
+        });
+    }
 }
 
 pub(crate) fn empty_dir(name: &str) -> Volume {

@@ -199,11 +199,13 @@ fn an_image_that_is_always_pulled_waits_for_sidecars_too() {
     assert!(run.world.running(&uid("web"), "main").is_some());
 }
 
-/// A pod whose image is pulled with the Secret `s`.
-fn with_secret() -> Pod {
-    let mut pod = Pod { pull_secrets: vec!["s".into()], ..pods::pod("web", &["main"]) };
-    pods::edit(&mut pod, "main").image = late();
-    pod
+/// A pod whose image is pulled with the Secret `s`, and one of a volume's.
+fn with_secret() -> [Pod; 2] {
+    let pod = Pod { pull_secrets: vec!["s".into()], ..pods::pod("web", &["main"]) };
+    let (mut of_container, mut of_volume) = (pod.clone(), pod);
+    pods::edit(&mut of_container, "main").image = late();
+    pods::add_image_volume(&mut of_volume, Some("main"), "assets", late().as_str());
+    [of_container, of_volume]
 }
 
 fn tell_changed(run: &mut Run, kind: ObjectKind, name: &str) {
@@ -219,44 +221,49 @@ fn changed(run: &mut Run, kind: ObjectKind, name: &str) {
 /// The next wait is none the shorter for that.
 #[test]
 fn a_pull_that_failed_is_not_waited_for_when_its_secret_comes() {
-    let mut run = Run::new();
-    run.want(with_secret());
-    run.settle();
-    run.advance(Duration::from_secs(5), Run::settle);
-    for (kind, name, expected) in
-        [(ObjectKind::ConfigMap, "s", 1), (ObjectKind::Secret, "other", 1), (ObjectKind::Secret, "s", 2)]
-    {
-        changed(&mut run, kind, name);
-        assert_eq!(pulls(&run), expected, "{kind:?} {name}");
+    for pod in with_secret() {
+        let mut run = Run::new();
+        run.want(pod);
+        run.settle();
+        run.advance(Duration::from_secs(5), Run::settle);
+        for (kind, name, expected) in
+            [(ObjectKind::ConfigMap, "s", 1), (ObjectKind::Secret, "other", 1), (ObjectKind::Secret, "s", 2)]
+        {
+            changed(&mut run, kind, name);
+            assert_eq!(pulls(&run), expected, "{kind:?} {name}");
+        }
+        run.world.registry.insert(late());
+        run.advance(Duration::from_millis(19_900), Run::settle);
+        assert_eq!(pulls(&run), 2, "it does not wait");
+        run.advance(Duration::from_millis(200), Run::settle);
+        assert_eq!(pulls(&run), 3, "it waits for longer");
+        assert!(run.world.running(&uid("web"), "main").is_some());
     }
-    run.world.registry.insert(late());
-    run.advance(Duration::from_millis(19_900), Run::settle);
-    assert_eq!(pulls(&run), 2, "it does not wait");
-    run.advance(Duration::from_millis(200), Run::settle);
-    assert_eq!(pulls(&run), 3, "it waits for longer");
-    assert!(run.world.running(&uid("web"), "main").is_some());
 }
 
 #[test]
 fn a_pull_secret_that_is_mended_is_used_at_once() {
-    let mut run = Run::new();
-    run.want(with_secret());
-    settle_but_pulls(&mut run);
-    let pull = run.open.pop_front().expect("the pull");
-    run.world.registry.insert(late());
-    run.finished.push_back((pull.op(), Err(failure(FailureKind::Config, "no accounts"))));
-    run.settle();
-    assert_eq!((waits_for(&run, "web"), pulls(&run)), ("no accounts".to_owned(), 1));
-    changed(&mut run, ObjectKind::Secret, "s");
-    assert!(run.world.running(&uid("web"), "main").is_some());
+    for pod in with_secret() {
+        let mut run = Run::new();
+        run.want(pod);
+        settle_but_pulls(&mut run);
+        let pull = run.open.pop_front().expect("the pull");
+        run.world.registry.insert(late());
+        run.finished.push_back((pull.op(), Err(failure(FailureKind::Config, "no accounts"))));
+        run.settle();
+        assert_eq!((waits_for(&run, "web"), pulls(&run)), ("no accounts".to_owned(), 1));
+        changed(&mut run, ObjectKind::Secret, "s");
+        assert!(run.world.running(&uid("web"), "main").is_some());
+    }
 }
 
 /// As when a Secret is made a moment after its pod.
 #[test]
 fn a_pull_that_fails_is_not_waited_for_when_its_secret_came_meanwhile() {
-    for kind in [FailureKind::ImagePull, FailureKind::Config] {
+    let kinds = [FailureKind::ImagePull, FailureKind::Config];
+    for (kind, pod) in kinds.into_iter().flat_map(|kind| with_secret().map(|pod| (kind, pod))) {
         let mut run = Run::new();
-        run.want(with_secret());
+        run.want(pod);
         settle_but_pulls(&mut run);
         let pull = run.open.pop_front().expect("the pull");
         tell_changed(&mut run, ObjectKind::Secret, "s");

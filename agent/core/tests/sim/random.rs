@@ -91,6 +91,7 @@ fn random_lives() {
         "ephemeral containers added",
         "ephemeral containers that ended",
         "images removed",
+        "images mounted",
         "ends that call for all to begin anew",
         "resizes asked for",
         "resizes allocated",

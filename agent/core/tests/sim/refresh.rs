@@ -198,7 +198,7 @@ enum End {
 /// What is made late would be left: nobody removes it a second time.
 #[test]
 fn volumes_are_removed_when_none_of_them_is_made_anew_any_more() {
-    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveVolumes, .. });
+    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveVolumes { .. }, .. });
     for end in [End::Removal, End::Itself] {
         let mut run = Run::new();
         run.settle();

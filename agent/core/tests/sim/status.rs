@@ -7,10 +7,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     pod::{
         actual::{EndedRun, Life, Refusal, Run},
-        port::{
-            image::{ImageUse, PullBackoff},
-            termination::TerminationMessage,
-        },
+        port::{image::ImageUse, pull_backoff::PullBackoff, termination::TerminationMessage},
         resource::{Resource, Retry},
         status,
     },

@@ -155,6 +155,9 @@ fn describe_record(record: &PodRecord) -> String {
             }
         }
     }
+    for (name, image) in &record.volume_images {
+        write!(text, " {name}={}", image.name).unwrap();
+    }
     if record.restarting.is_some() {
         text.push_str(" restarting");
     }

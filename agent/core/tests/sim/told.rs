@@ -121,7 +121,7 @@ fn an_end_that_the_node_told_is_nobodys_wish() {
 /// From then on the node needs nothing of the API server for it.
 #[test]
 fn a_pod_that_has_ended_is_told_to_be_taken_down_whatever_volumes_it_had() {
-    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveVolumes, .. });
+    let is_removal = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::RemoveVolumes { .. }, .. });
     let remains = |effect: &Effect| match effect {
         Effect::Pod { act: Act::Publish(published), .. } => Some(published.remains),
         Effect::Pod { .. } | Effect::Node { .. } => None,

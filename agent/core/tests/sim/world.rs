@@ -73,6 +73,10 @@ pub(crate) struct World {
     pub(crate) images_removed: u64,
     /// Of which images layers of containers were made.
     layers: BTreeMap<ContainerId, ImageRef>,
+    /// How many images were mounted as volumes.
+    pub(crate) images_mounted: u64,
+    /// Of which images volumes have layers.
+    pub(crate) volume_layers: BTreeMap<(PodUid, VolumeName), ImageRef>,
     pub(crate) statuses: BTreeMap<PodUid, Arc<PodStatus>>,
     /// How writes of records end.
     pub(crate) disk: Disk,
@@ -278,7 +282,7 @@ impl World {
             | Act::RemoveSandbox(_)
             | Act::RemoveNetwork(_)
             | Act::RemoveNetns(_)
-            | Act::RemoveVolumes
+            | Act::RemoveVolumes { .. }
             | Act::RemoveCgroup(_)
             | Act::RemoveDirs(_)
             | Act::Sweep => {
@@ -307,15 +311,18 @@ impl World {
 
 /// Whether containerd performs an act.
 fn needs_runtime(act: &Act) -> bool {
-    matches!(
-        act,
+    match act {
+        Act::EnsureVolume(request) => request.image.is_some(),
+        Act::RemoveVolumes { with_images } => *with_images,
         Act::EnsureSandbox(_)
-            | Act::EnsureRootfs(_)
-            | Act::StartContainer(_)
-            | Act::ResizeContainer(_)
-            | Act::RemoveContainer(_)
-            | Act::RemoveSandbox(_)
-    )
+        | Act::EnsureRootfs(_)
+        | Act::StartContainer(_)
+        | Act::ResizeContainer(_)
+        | Act::RemoveContainer(_)
+        | Act::RemoveSandbox(_)
+        | Act::Sweep => true,
+        _ => false,
+    }
 }
 
 pub(crate) fn failure(kind: FailureKind, message: &str) -> Failure {

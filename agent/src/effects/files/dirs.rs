@@ -14,7 +14,7 @@ use super::{
     cgroups,
     failure::local,
     host::Host,
-    host_files, volumes,
+    host_files,
     work::{Called, FILES, TREE, Work},
 };
 use crate::{mark, volumes::remove_tree, workers::Sort};
@@ -62,9 +62,8 @@ pub(in crate::effects) async fn remove(
     Ok(Outcome::Done)
 }
 
-/// Removes whatever is left under a UID: volumes, cgroups, logs, and last the directory whose mark proves that all of it is ours.
+/// Removes whatever is left under a UID beside its volumes: cgroups, logs, and last the directory whose mark proves that all of it is ours.
 pub(in crate::effects) async fn sweep(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
-    volumes::remove_all(host, pod).await?;
     cgroups::remove_any(host, pod).await?;
     let node = &host.node().paths;
     let (all, links) = (node.pod_logs.clone(), node.container_logs.clone());

@@ -12,7 +12,11 @@ use std::{
     path::Path,
 };
 
-use berth_core::{failure::Failure, oci::SubPathBind};
+use berth_core::{
+    failure::{Failure, FailureKind},
+    oci::{PartOf, SubPathBind},
+};
+use nix::errno::Errno;
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, open, openat},
     mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
@@ -20,30 +24,43 @@ use rustix::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{failure::local, host_files};
+use super::{
+    failure::{failed, local},
+    host_files,
+};
 use crate::{contained::open_within, volumes::unmount_below};
 
 /// Longest path below a volume, in parts.
 const PARTS_MAX: usize = 255;
 
 /// What of a part of a volume did not work: users are told no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::effects) enum Stage {
     /// To make it, since it was missing.
     Making,
+    /// The image does not have it, as it is written. What is in an image tells nothing of the node.
+    OfImage(String),
     /// Anything else.
     Preparing,
 }
 
 /// Binds a part of a volume, making it when it is missing.
 pub(in crate::effects) fn bind(request: &SubPathBind) -> Result<(), (Stage, Failure)> {
-    let SubPathBind { volume, sub_path, target, .. } = request;
-    let source = open_beneath(Path::new(volume), sub_path).map_err(|(stage, error)| {
-        let what = match stage {
-            Stage::Making => "make a part of the volume",
-            Stage::Preparing => "open a part of the volume",
+    let SubPathBind { volume, of, sub_path, target, .. } = request;
+    let opened = match of {
+        PartOf::Volume => open_beneath(Path::new(volume), sub_path),
+        PartOf::Image(written) => {
+            let opened = open_directory(Path::new(volume), sub_path, written);
+            opened.map_err(|error| (Stage::OfImage(written.clone()), error))
+        }
+    };
+    let source = opened.map_err(|(stage, error)| {
+        let failure = match &stage {
+            Stage::Making => local("make a part of the volume", format!("{volume}/{sub_path}"))(error),
+            Stage::Preparing => local("open a part of the volume", format!("{volume}/{sub_path}"))(error),
+            Stage::OfImage(_) => failed(FailureKind::Transient, &error),
         };
-        (stage, local(what, format!("{volume}/{sub_path}"))(error))
+        (stage, failure)
     })?;
     place(&source, Path::new(target))
         .map_err(|error| (Stage::Preparing, local("bind a part of the volume to", target)(error)))
@@ -58,6 +75,26 @@ fn open_beneath(volume: &Path, sub_path: &str) -> Result<OwnedFd, (Stage, io::Er
             make(&root, sub_path).map_err(|error| (Stage::Making, error))
         }
         result => result.map_err(|error| (Stage::Preparing, error)),
+    }
+}
+
+/// Opens a directory of an image. Its links lead nowhere else, and absolute ones nowhere, as under containerd (`ensureImageSubPath` of
+/// `internal/cri/server/container_image_mount.go`), in whose words is told why it cannot be.
+fn open_directory(volume: &Path, sub_path: &str, written: &str) -> io::Result<OwnedFd> {
+    let root = open(volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let found = walk(root.as_fd(), sub_path)
+        .map_err(|error| io::Error::other(format!("openat {written}: {}", in_words_of_go(&error))))?;
+    match FileType::from_raw_mode(fstat(&found)?.st_mode).is_dir() {
+        true => Ok(found),
+        false => Err(io::Error::other(format!("only directory subpath is supported, subpath: {written:?}"))),
+    }
+}
+
+fn in_words_of_go(error: &io::Error) -> String {
+    match (error.kind(), error.raw_os_error()) {
+        (ErrorKind::CrossesDevices, _) => "path escapes from parent".to_owned(),
+        (_, Some(code)) => Errno::from_raw(code).desc().to_lowercase(),
+        (_, None) => error.to_string(),
     }
 }
 

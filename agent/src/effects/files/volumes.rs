@@ -14,7 +14,7 @@ use berth_core::{
 };
 
 use super::{
-    failure::failed,
+    failure::{config, failed},
     host::Host,
     work::{Called, FILES, PATH, TREE, Work},
 };
@@ -74,11 +74,12 @@ async fn asked(
     pod: &PodUid,
     request: VolumeRequest,
 ) -> Result<Asked, Failure> {
-    let VolumeRequest { pod: spec, volume, fs_group, tmpfs_size_bytes } = request;
+    let VolumeRequest { pod: spec, volume, fs_group, tmpfs_size_bytes, .. } = request;
     let mut again_in = None;
     let path = paths::volume(&node.paths, pod, &volume.name, &volume.source);
     let work = match &volume.source {
         VolumeSource::HostPath { kind: HostPathType::Unset, .. } => None,
+        VolumeSource::Image { .. } => return Err(config("nobody has looked for its image".to_owned())),
         VolumeSource::HostPath { kind, .. } => {
             Some((Sort::Chosen, PATH, Work::HostPath { path: path.clone(), kind: (*kind).into() }))
         }
@@ -178,7 +179,8 @@ mod tests {
         let pod = pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"));
         let volume = pod.volumes[0].clone();
         let uid = pod.uid.clone();
-        let request = VolumeRequest { pod, volume, fs_group: None, tmpfs_size_bytes: None };
+        let request =
+            VolumeRequest { pod, volume, fs_group: None, tmpfs_size_bytes: None, image: None, ids: None };
         asked(&objects, &config.node, &uid, request).await.unwrap()
     }
 

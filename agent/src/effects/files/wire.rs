@@ -2,7 +2,9 @@
 
 use berth_core::{
     id::VolumeName,
-    oci::{ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, SubPathBind},
+    oci::{
+        ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, PartOf, SubPathBind,
+    },
     spec::{FileKeyRef, HostPathType, Medium, MountPropagation},
 };
 use containerd_client::types::Mount;
@@ -136,21 +138,28 @@ impl FileKeyText {
 pub(in crate::effects) struct SubPathText {
     mount: String,
     volume: String,
+    /// As it is written, of an image.
+    of_image: Option<String>,
     sub_path: String,
     target: String,
 }
 
 impl From<&SubPathBind> for SubPathText {
     fn from(bind: &SubPathBind) -> Self {
-        let SubPathBind { mount, volume, sub_path, target } = bind.clone();
-        Self { mount: mount.to_string(), volume, sub_path, target }
+        let SubPathBind { mount, volume, of, sub_path, target } = bind.clone();
+        let of_image = match of {
+            PartOf::Volume => None,
+            PartOf::Image(written) => Some(written),
+        };
+        Self { mount: mount.to_string(), volume, of_image, sub_path, target }
     }
 }
 
 impl From<SubPathText> for SubPathBind {
     fn from(text: SubPathText) -> Self {
-        let SubPathText { mount, volume, sub_path, target } = text;
-        Self { mount: VolumeName::new(mount), volume, sub_path, target }
+        let SubPathText { mount, volume, of_image, sub_path, target } = text;
+        let of = of_image.map_or(PartOf::Volume, PartOf::Image);
+        Self { mount: VolumeName::new(mount), volume, of, sub_path, target }
     }
 }
 

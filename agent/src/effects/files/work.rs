@@ -81,6 +81,8 @@ pub(in crate::effects) enum Work {
     },
     /// Copies what an image has at its `VOLUME`s.
     ImageVolumes { layers: Vec<LayerText>, scratch: String, volumes: Vec<ImageVolumeText> },
+    /// Mounts a snapshot of an image for a volume, read-only.
+    MountImage { layers: Vec<LayerText>, scratch: String, path: String },
     /// Reads the account files of an image. Answer: `Accounts`.
     Accounts { layers: Vec<LayerText>, scratch: String },
     /// Removes a tree that is most often not there.

@@ -33,15 +33,22 @@ pub(in crate::effects) fn with_root<T: Send>(
     scratch: &Path,
     look: impl FnOnce(BorrowedFd<'_>) -> io::Result<T> + Send,
 ) -> io::Result<T> {
-    let inside = || {
-        unshare(CloneFlags::CLONE_NEWNS)?;
-        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    in_own_mounts(|| {
         DirBuilder::new().recursive(true).mode(0o700).create(scratch)?;
         for one in mounts {
             mount_read_only(one, scratch)?;
         }
         let root = open(scratch, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         look(root.as_fd())
+    })
+}
+
+/// Runs in a thread that has its mounts to itself, and its working directory: with its end they are gone.
+pub(super) fn in_own_mounts<T: Send>(run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    let inside = || {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+        run()
     };
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("image".to_owned()).spawn_scoped(scope, inside)?;

@@ -87,11 +87,7 @@ impl Lease {
 
     /// A request whose result the lease covers.
     pub(super) fn with<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        if let Ok(id) = self.0.id.parse() {
-            request.metadata_mut().insert(HEADER, id);
-        }
-        request
+        under(&self.0.id, message)
     }
 
     /// Ends it. Where that fails, it is ended before the next one is taken.
@@ -102,7 +98,17 @@ impl Lease {
     }
 }
 
-async fn end(containerd: &Containerd, id: &str, leaves: Leaves) -> Result<(), CallError> {
+/// A request whose result a lease covers.
+pub(super) fn under<T>(lease: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Ok(id) = lease.parse() {
+        request.metadata_mut().insert(HEADER, id);
+    }
+    request
+}
+
+/// Ends a lease, if there is one.
+pub(super) async fn end(containerd: &Containerd, id: &str, leaves: Leaves) -> Result<(), CallError> {
     let mut client = containerd.leases();
     let delete = DeleteRequest { id: id.to_owned(), sync: leaves == Leaves::HalfMade };
     match containerd.call("end lease", id, client.delete(delete)).await {

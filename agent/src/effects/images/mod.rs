@@ -11,14 +11,17 @@ pub(super) mod image_volumes;
 pub(super) mod inspect;
 mod lease;
 mod listed;
+pub(super) mod mounted;
 mod progress;
 pub(super) mod pull;
 mod pulled;
 pub(super) mod rootfs;
+mod snapshot;
 mod stored;
 mod stream;
 pub(super) mod unpack;
 mod used;
+pub(super) mod volume;
 
 pub use follow::follow_images;
 pub use lease::end_unused;

@@ -6,41 +6,34 @@ use std::{
     io::{self, Read},
     os::fd::BorrowedFd,
     sync::Arc,
-    time::Duration,
 };
 
 use berth_core::{
     event::Outcome,
-    failure::{Failure, FailureKind},
+    failure::Failure,
     id::{ContainerId, PodUid},
     oci::Accounts,
     pod::port::rootfs::RootfsRequest,
-    users::HostIds,
 };
-use containerd_client::{
-    services::v1::snapshots::{MountsRequest, PrepareSnapshotRequest},
-    types::Mount,
-};
+use containerd_client::types::Mount;
 use rustix::fs::OFlags;
+use tonic::Request;
 
 use super::{
-    failure::{config, failed, local, unknown},
+    failure::{config, local, unknown},
     files::work::{Answer, Called, FILES, Work},
     host::Host,
     image_root::{open_in, with_root},
     layers::FreshLayers,
+    snapshot::{self, Prepared, Snapshot, prepare},
 };
 use crate::{
     runtime::{
-        CallError, Containerd, REMAP_IDS,
-        labels::{GC_ROOT, GID_MAPPING, POD_UID, UID_MAPPING},
-        shifts_owners,
+        CallError, Containerd,
+        labels::{GC_ROOT, POD_UID},
     },
     workers::Sort,
 };
-
-/// What containerd gets to tell of a snapshotter, which it does from memory.
-const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Largest account file that is read (CVE-2025-4437, CVE-2026-47262). Distributions' own are below 4 KiB.
 const FILE_MAX: u64 = 1 << 20;
@@ -51,52 +44,29 @@ pub(in crate::effects) async fn ensure(
     pod: &PodUid,
     request: &RootfsRequest,
 ) -> Result<Outcome, Failure> {
-    let id = request.id.as_str();
     // Until there is a container record nothing refers to the snapshot, and containerd's garbage collection would take
     // it. The label keeps it; it goes with the snapshot.
-    let mut labels =
+    let labels =
         HashMap::from([(GC_ROOT.to_owned(), "berth".to_owned()), (POD_UID.to_owned(), pod.to_string())]);
     let snapshotter = host.settings().snapshotter.clone();
-    if let Some(HostIds { first, count }) = request.ids {
-        can_shift_owners(host, &snapshotter).await?;
-        let map = format!("0:{first}:{count}");
-        labels.extend([UID_MAPPING, GID_MAPPING].map(|label| (label.to_owned(), map.clone())));
-    }
-    let prepare = PrepareSnapshotRequest {
-        snapshotter: snapshotter.clone(),
-        key: id.to_owned(),
-        parent: request.image.chain_id.clone(),
+    let snapshot = Snapshot {
+        snapshotter: &snapshotter,
+        key: request.id.as_str(),
+        parent: &request.image.chain_id,
+        ids: request.ids,
         labels,
     };
-    let mut client = host.containerd.snapshots();
-    let mounts = match host.containerd.call("prepare root file system", id, client.prepare(prepare)).await {
-        Ok(answer) => {
-            host.fresh_layers.keep(&request.id, &snapshotter, &answer.mounts);
-            answer.mounts
+    let mounts = match prepare(host, "prepare root file system", snapshot, Request::new).await? {
+        Prepared::New(mounts) => {
+            host.fresh_layers.keep(&request.id, &snapshotter, &mounts);
+            mounts
         }
-        Err(error) if error.is_already_exists() => {
+        Prepared::Found => {
             host.fresh_layers.forget(&request.id);
             mounts(host, &request.id).await?
         }
-        Err(error) => return Err(not_prepared(error)),
     };
     Ok(Outcome::Rootfs(accounts(host, pod, request, &mounts).await?))
-}
-
-/// Whether a snapshotter has a layer's files belong to others, without a copy of the image for each pod.
-async fn can_shift_owners(host: &Host, snapshotter: &str) -> Result<(), Failure> {
-    if shifts_owners(&host.containerd, snapshotter, ASKED_WITHIN).await? {
-        return Ok(());
-    }
-    Err(config(format!(
-        "prepare root file system of a pod with a user namespace: snapshotter {snapshotter} cannot shift owners \
-        (capability {REMAP_IDS}); overlayfs can since Linux 5.19"
-    )))
-}
-
-/// What containerd does not find is the image's layers: somebody removed the image since it was looked at.
-fn not_prepared(error: CallError) -> Failure {
-    if error.is_not_found() { failed(FailureKind::LayersGone, &error) } else { error.into() }
 }
 
 /// How a container's layer is mounted.
@@ -132,10 +102,7 @@ async fn taken_or_asked(
 }
 
 async fn ask(containerd: &Containerd, snapshotter: &str, id: &ContainerId) -> Result<Vec<Mount>, CallError> {
-    let request = MountsRequest { snapshotter: snapshotter.to_owned(), key: id.to_string() };
-    let mut client = containerd.snapshots();
-    let answer = containerd.call("find root file system", id.as_str(), client.mounts(request)).await?;
-    Ok(answer.mounts)
+    snapshot::mounts(containerd, "find root file system", snapshotter, id.as_str()).await
 }
 
 async fn accounts(
@@ -210,13 +177,9 @@ mod tests {
 
     use containerd_client::services::v1::snapshots::MountsResponse;
     use nix::{sys::stat::Mode, unistd::mkfifo};
-    use tonic::Code;
 
     use super::*;
-    use crate::runtime::{
-        Cause,
-        fake::{Ending, Fake},
-    };
+    use crate::runtime::fake::{Ending, Fake};
 
     #[tokio::test]
     async fn a_second_start_asks_how_its_layer_is_mounted() {
@@ -227,16 +190,6 @@ mod tests {
         for expected in [Layer::Fresh(mounts("made")), Layer::Used(mounts("asked"))] {
             let layer = taken_or_asked(&fresh, &fake.containerd, "overlayfs", &id).await;
             assert_eq!(layer.unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn layers_that_containerd_does_not_find_are_gone() {
-        for (code, kind) in
-            [(Code::NotFound, FailureKind::LayersGone), (Code::Internal, FailureKind::Transient)]
-        {
-            let cause = Cause::Refused { code, message: "parent snapshot x".to_owned() };
-            assert_eq!(not_prepared(CallError::new("prepare", "c1", cause)).kind, kind);
         }
     }
 

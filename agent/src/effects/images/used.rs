@@ -1,6 +1,6 @@
 //! What images are used by: containers of anybody in the namespace, and whatever else is mounted of their layers.
 //!
-//! A writable layer, or a view that an image volume is, names the layers of an image as its parent, whoever made it and whatever the
+//! A writable layer, that of an image volume too, or a view names the layers of an image as its parent, whoever made it and whatever the
 //! image is called by now. A container whose layer is not in containerd names its image.
 
 use std::collections::BTreeSet;

@@ -131,6 +131,8 @@ fn making() -> Vec<(Act, Row)> {
         volume: Volume { name: VolumeName::new("v"), source },
         fs_group: None,
         tmpfs_size_bytes: None,
+        image: None,
+        ids: None,
     };
     vec![
         (
@@ -208,7 +210,7 @@ fn ending() -> Vec<(Act, Row)> {
         (Act::KillShim(sandbox()), ("kill-shim", Some(Stop), 60, None)),
         (Act::RemoveNetwork(network()), ("remove-network", Some(Network), 240, None)),
         (Act::RemoveNetns(sandbox()), ("remove-netns", Some(KernelEnds), 60, Some("network namespace s1"))),
-        (Act::RemoveVolumes, ("remove-volumes", None, 300, None)),
+        (Act::RemoveVolumes { with_images: true }, ("remove-volumes", None, 300, None)),
         (Act::RemoveCgroup(QosClass::Burstable), ("remove-cgroup", Some(KernelEnds), 60, Some("cgroup u"))),
         (Act::RemoveDirs(name()), ("remove-dirs", None, 300, None)),
         (Act::DropEnd, ("drop-end", Some(Disk), 60, Some("kept end u"))),

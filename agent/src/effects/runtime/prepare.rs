@@ -11,7 +11,7 @@ use std::{
 use berth_core::{
     failure::{Failure, FailureKind},
     oci::{self, ConfigError, ContainerPlan, HostDevice, HostDeviceKind, HostDevices, NodeParts},
-    pod::port::start::StartRequest,
+    pod::port::{start::StartRequest, volume::not_mounted},
 };
 use oci_spec::runtime::Spec;
 
@@ -74,7 +74,11 @@ pub(in crate::effects) async fn container(
             oci::complete(plan, NodeParts { seccomp, app_armor, devices: &devices })
                 .map_err(|error| failed(kind_of(&error), &error))
         }
-        Answer::Withheld { mount, stage, why } => Err(withheld(request, &mount, stage, &why)),
+        Answer::Withheld { mount, stage: Stage::OfImage(part), why } => {
+            let why = format!("failed to ensure image subpath {part:?} in volume {mount:?}: {why}");
+            Err(Failure { kind: FailureKind::Transient, message: not_mounted(&why) })
+        }
+        Answer::Withheld { mount, stage, why } => Err(withheld(request, &mount, &stage, &why)),
         Answer::Done
         | Answer::Accounts { .. }
         | Answer::TerminationMessage(_)
@@ -107,16 +111,16 @@ pub(in crate::effects) fn parts(
 
 /// What of a failure the pod's owner sees: details would tell of the node's file system, and are only logged.
 /// Source: `makeMounts` of `pkg/kubelet/kubelet_pods.go`.
-fn withheld(request: &StartRequest, volume: &str, stage: Stage, why: &str) -> Failure {
+fn withheld(request: &StartRequest, volume: &str, stage: &Stage, why: &str) -> Failure {
     let container = request.container.name.as_str();
     tracing::warn!(pod = %request.pod.uid, container, volume, why, "a subPath could not be prepared");
     config(told(stage, volume, container))
 }
 
-fn told(stage: Stage, volume: &str, container: &str) -> String {
+fn told(stage: &Stage, volume: &str, container: &str) -> String {
     let what = match stage {
         Stage::Making => "create subPath directory",
-        Stage::Preparing => "prepare subPath",
+        Stage::Preparing | Stage::OfImage(_) => "prepare subPath",
     };
     format!("failed to {what} for volumeMount {volume:?} of container {container:?}")
 }
@@ -198,7 +202,7 @@ mod tests {
             (Stage::Making, "failed to create subPath directory for volumeMount \"v\" of container \"c\""),
             (Stage::Preparing, "failed to prepare subPath for volumeMount \"v\" of container \"c\""),
         ] {
-            assert_eq!(told(stage, "v", "c"), expected);
+            assert_eq!(told(&stage, "v", "c"), expected);
         }
     }
 

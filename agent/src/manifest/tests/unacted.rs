@@ -207,7 +207,7 @@ fn resources_of_vendors_are_acted_on() {
 
 #[test]
 fn every_kind_of_volume_is_acted_on_or_refused() {
-    let known = "configMap downwardAPI emptyDir hostPath projected secret";
+    let known = "configMap downwardAPI emptyDir hostPath image projected secret";
     let mut names = Vec::new();
     drop(Volume::deserialize(Names(&mut names)));
     assert!(names.len() > 20, "{names:?}");

@@ -86,7 +86,14 @@ fn effects_are_about_what_is_begun_made_or_asked() {
     }
     let volumes = pod().volumes.clone();
     let plugins = volumes.into_iter().map(|volume| {
-        let volume = VolumeRequest { pod: pod(), volume, fs_group: None, tmpfs_size_bytes: None };
+        let volume = VolumeRequest {
+            pod: pod(),
+            volume,
+            fs_group: None,
+            tmpfs_size_bytes: None,
+            image: None,
+            ids: None,
+        };
         of(Act::EnsureVolume(Box::new(volume)))
     });
     let expected = ["empty-dir", "host-path", "configmap", "secret", "downward-api", "projected"];
@@ -107,7 +114,7 @@ fn effects_are_about_what_is_begun_made_or_asked() {
         }
     }
     let netns = NetnsRequest { sandbox: SandboxId::from_known("s"), ids: None };
-    for act in [Act::Forget, Act::EnsureNetns(netns), Act::RemoveVolumes, Act::Sweep] {
+    for act in [Act::Forget, Act::EnsureNetns(netns), Act::RemoveVolumes { with_images: true }, Act::Sweep] {
         assert_eq!(of(act), Subject::Other);
     }
     assert_eq!(Subject::of(&Effect::Node { op: OpId(1), act: NodeAct::ReadNodeObject }), Subject::Other);

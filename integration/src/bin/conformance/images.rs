@@ -42,6 +42,9 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:100
                       nobody:x:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:x:0:\nuser-defined-in-image:x:1000:\n\
                      group-defined-in-image:x:50000:user-defined-in-image\nnogroup:x:65534:\n";
+/// What the spec of volumes that are images reads of one.
+const KITTEN: [(&str, &str); 2] =
+    [("data.json", "{\n  \"image\": \"kitten.jpg\"\n}\n"), ("etc/os-release", "NAME=\"Alpine Linux\"\n")];
 /// A process that ends when it is told to. As process 1 it has to say so.
 const PAUSE: &str = "trap 'exit 0' TERM INT; while :; do sleep 1000000 & wait $!; done";
 
@@ -65,6 +68,7 @@ struct Made {
     base: Layer,
     tools: Layer,
     agnhost: Layer,
+    kitten: Layer,
     nonewprivs: Layer,
 }
 
@@ -76,9 +80,11 @@ impl Made {
         tools.extend(LINKS.map(|(path, to)| (path.to_owned(), Entry::Link(to.to_owned()))));
         let tools = Layer::of(&tools)?;
         let agnhost = Layer::of(&agnhost(&pause(&base), dir)?)?;
+        let kitten = KITTEN.map(|(path, text)| (path.to_owned(), Entry::Text(text.to_owned())));
+        let kitten = Layer::of(&kitten)?;
         let program = components::binary_in(E2E, "nonewprivs")?;
         let nonewprivs = Layer::of(&[("usr/local/bin/nnp".to_owned(), Entry::SetuidProgram(program))])?;
-        Ok(Self { base, tools, agnhost, nonewprivs })
+        Ok(Self { base, tools, agnhost, kitten, nonewprivs })
     }
 
     /// By the last part of its name; others are made when a spec needs them.
@@ -89,7 +95,8 @@ impl Made {
         let sh = json!({ "Env": [PATH], "Cmd": ["sh"] });
         match name {
             "agnhost" => of(&suite, starts(&["pause"])),
-            "kitten" | "nautilus" => of(&suite, starts(&["test-webserver"])),
+            "kitten" => of(&[&suite[..], &[&self.kitten]].concat(), starts(&["test-webserver"])),
+            "nautilus" => of(&suite, starts(&["test-webserver"])),
             "nginx" => of(&suite, starts(&["netexec", "--http-port=80"])),
             "busybox" | "glibc-dns-testing" | "ipc-utils" => of(&shell, sh),
             "nonewprivs" => of(&[&self.base, &self.nonewprivs], json!({ "Env": [PATH], "Cmd": ["nnp"] })),

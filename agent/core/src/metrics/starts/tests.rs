@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     fixtures::{container, pod},
-    id::{ContainerName, VolumeName},
-    spec::{HostPathType, QosClass, Volume},
+    id::{ContainerName, ImageRef, VolumeName},
+    spec::{HostPathType, ImagePullPolicy, QosClass, Volume},
     status::Terminated,
 };
 
@@ -140,19 +140,20 @@ fn pulls_that_overlap_count_once() {
 
 #[test]
 fn pods_that_need_others_or_were_never_created_have_no_service_level() {
+    let host_path = VolumeSource::HostPath { path: "/data".to_owned(), kind: HostPathType::Unset };
+    let image =
+        VolumeSource::Image { image: ImageRef::new("data"), pull_policy: ImagePullPolicy::IfNotPresent };
     let cases = [
         (Source::Api, None, Some(at(0)), (Some(9), Some(9))),
-        (Source::Api, Some("/data"), Some(at(0)), (Some(9), None)),
+        (Source::Api, Some(host_path), Some(at(0)), (Some(9), None)),
+        (Source::Api, Some(image), Some(at(0)), (Some(9), None)),
         (Source::Api, None, None, (None, None)),
         (Source::File, None, Some(at(0)), (None, None)),
         // A clock that was set back.
         (Source::Api, None, Some(at(50)), (Some(0), Some(0))),
     ];
-    for (source, host_path, created, expected) in cases {
-        let volumes = host_path.map(|path| Volume {
-            name: VolumeName::new("v"),
-            source: VolumeSource::HostPath { path: path.to_owned(), kind: HostPathType::Unset },
-        });
+    for (source, volume, created, expected) in cases {
+        let volumes = volume.clone().map(|source| Volume { name: VolumeName::new("v"), source });
         let pod = Pod { source, volumes: volumes.into_iter().collect(), ..of_api() };
         let mut starts = Starts::default();
         starts.published(&pod, &status(Phase::Pending, vec![], vec![waiting()]), || None, at(1));
@@ -161,7 +162,7 @@ fn pods_that_need_others_or_were_never_created_have_no_service_level() {
         assert_eq!(
             (seconds(started.total), seconds(started.service_level)),
             expected,
-            "{source:?} {host_path:?}"
+            "{source:?} {volume:?}"
         );
         assert_eq!(seconds(started.running), Some(8));
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::Bench;
 use crate::{
     id::VolumeName,
-    oci::{ConfigError, ExistingFile, ImageVolume, ObjectValues, SubPathBind},
+    oci::{ConfigError, ExistingFile, ImageVolume, ObjectValues, PartOf, SubPathBind},
     spec::{EnvSource, EnvVar, IpcMode, Mount, MountPropagation, NetworkMode, RecursiveReadOnly, SubPath},
 };
 
@@ -257,6 +257,7 @@ fn a_part_of_a_volume_is_bound_first() {
                 let bind = SubPathBind {
                     mount: VolumeName::new("data"),
                     volume: "/vol/data".into(),
+                    of: PartOf::Volume,
                     sub_path: path.into(),
                     target: target.clone(),
                 };
@@ -304,6 +305,48 @@ fn paths_of_the_node_and_mounts_that_travel_are_looked_at_first() {
         let paths: Vec<_> = found.iter().map(|source| (source.path.as_str(), source.propagation)).collect();
         let wanted: Vec<_> = expected.into_iter().map(|path| (path, propagation)).collect();
         assert_eq!(paths, wanted, "{source:?} {sub_path:?} {propagation:?}");
+    }
+}
+
+/// Owners of what is in it are shifted where it is mounted, and nobody writes to it whatever a pod asks for.
+#[test]
+fn an_image_is_mounted_to_be_read_and_as_it_is() {
+    use crate::{
+        id::ImageRef,
+        spec::{ImagePullPolicy, Volume, VolumeSource},
+        users::HostIds,
+    };
+    let source =
+        VolumeSource::Image { image: ImageRef::new("data:1"), pull_policy: ImagePullPolicy::IfNotPresent };
+    let bench = |mount: Mount| {
+        let mut bench = bench(vec![mount]);
+        bench.pod.volumes = vec![Volume { name: VolumeName::new("data"), source: source.clone() }];
+        bench
+    };
+    let recursive = RecursiveReadOnly::IfPossible;
+    for (mount, options) in [
+        (at("/data"), "rbind,rprivate,ro"),
+        (Mount { read_only: true, ..at("/data") }, "rbind,rprivate,ro"),
+        (Mount { read_only: true, recursive_read_only: recursive, ..at("/data") }, "rbind,rprivate,rro"),
+        (Mount { propagation: MountPropagation::HostToContainer, ..at("/data") }, "rbind,rslave,ro"),
+    ] {
+        let mut bench = bench(mount.clone());
+        bench.recursive_read_only = true;
+        assert_eq!(line(&bench, "/data"), format!("/data bind /vol/data {options}"), "{mount:?}");
+        bench.ids = Some(HostIds { first: 131_072, count: 65_536 });
+        assert_eq!(line(&bench, "/data"), format!("/data bind /vol/data {options}"), "{mount:?}");
+        assert!(line(&bench, "/etc/hosts").ends_with(",idmap"));
+    }
+    for (sub_path, path, written) in [
+        (SubPath::Fixed("etc".into()), "etc", "etc"),
+        (SubPath::Expression("$(SECRET)/x".into()), "s3cret/x", "$(SECRET)/x"),
+    ] {
+        let mut bench = bench(Mount { sub_path, ..at("/data") });
+        let secret = EnvVar { name: "SECRET".into(), source: EnvSource::Value("s3cret".into()) };
+        bench.container.env.push(secret);
+        let parts = bench.plan().unwrap().sub_paths;
+        let found: Vec<_> = parts.iter().map(|part| (part.of.clone(), part.sub_path.as_str())).collect();
+        assert_eq!(found, [(PartOf::Image(written.into()), path)]);
     }
 }
 

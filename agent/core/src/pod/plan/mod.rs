@@ -96,6 +96,7 @@ impl Planner<'_> {
         }
         self.resources();
         self.resize();
+        self.volume_images();
         self.prepare_containers();
         self.start_containers();
     }

@@ -6,13 +6,18 @@ use crate::{
     image,
     pod::{
         actual::{Actual, Preparing, Run},
-        port::{image::ImageUse, removal::Leftover, sandbox, volume::Refresh},
+        image_need::{Need, mounts, of_container, of_volume},
+        port::{
+            image::{ImageFor, ImageUse},
+            removal::Leftover,
+            sandbox,
+            volume::Refresh,
+        },
         restart::{could_not_start, due, due_after_a_stop, is_of_another, runs_again},
         step::{PodResource, Step},
-        turn::is_in_turn,
     },
     record::ContainerRecord,
-    spec::{Container, ContainerKind, ImagePullPolicy},
+    spec::{Container, ContainerKind, ImagePullPolicy, Volume},
     time::Mono,
 };
 
@@ -51,6 +56,7 @@ impl Planner<'_> {
         let mut room = VOLUMES_AT_ONCE.saturating_sub(being_made(actual));
         for volume in &self.life.spec.volumes {
             let due = match (actual.refreshes.get(&volume.name), actual.volumes.get(&volume.name)) {
+                _ if !self.can_be_made(volume) => false,
                 // Found to be missing meanwhile: made once at a time.
                 (Some(Refresh::Asked { .. }), _) => false,
                 (Some(Refresh::At { .. }) | None, None) => true,
@@ -62,6 +68,13 @@ impl Planner<'_> {
             }
         }
         self.refreshes(room);
+    }
+
+    /// Whether there is what a volume is made of. An image that nobody mounts is on the node, and no more.
+    fn can_be_made(&self, volume: &Volume) -> bool {
+        let is_mounted = || self.life.spec.all_containers().any(|one| mounts(one, &volume.name));
+        let has_image = || self.life.record.volume_images.contains_key(&volume.name);
+        volume.image().is_none() || has_image() && is_mounted()
     }
 
     /// Content that has changed, or grows old, in volumes that are there.
@@ -103,6 +116,15 @@ impl Planner<'_> {
         }
         if self.is_due(&actual.sandbox) {
             self.push(Step::Ensure(PodResource::Sandbox));
+        }
+    }
+
+    /// Brings images of volumes, whoever mounts them.
+    pub(super) fn volume_images(&mut self) {
+        for volume in &self.life.spec.volumes {
+            if let Some(need) = of_volume(self.life, volume) {
+                self.bring_image(&ImageFor::Volume(volume.name.clone()), need);
+            }
         }
     }
 
@@ -201,19 +223,27 @@ impl Planner<'_> {
         if preparing.hash != container.hash || record.is_some_and(is_of_another) {
             return self.give_up(container, preparing, true);
         }
-        match &preparing.image {
-            ImageUse::Wanted => self.look_for_image(container),
-            ImageUse::Postponed if is_in_turn(self.life, container) => self.look_for_image(container),
-            ImageUse::Postponed | ImageUse::Inspecting { .. } | ImageUse::Pulling { .. } => {}
-            ImageUse::Missing => self.missing(container),
-            ImageUse::Ready(_) => {
-                if self.is_due(&preparing.rootfs) && !self.is_sandbox_being_removed() {
-                    self.push(Step::Ensure(PodResource::Rootfs(container.name.clone())));
-                }
+        if let ImageUse::Ready(_) = &preparing.image {
+            if self.is_due(&preparing.rootfs) && !self.is_sandbox_being_removed() {
+                self.push(Step::Ensure(PodResource::Rootfs(container.name.clone())));
             }
+        } else if let Some(need) = of_container(self.life, container) {
+            self.bring_image(&ImageFor::Container(container.name.clone()), need);
+        }
+    }
+
+    fn bring_image(&mut self, of: &ImageFor, need: Need<'_>) {
+        match need.state {
+            ImageUse::Wanted => self.look_for_image(of, need),
+            ImageUse::Postponed if !need.is_early => self.look_for_image(of, need),
+            ImageUse::Postponed
+            | ImageUse::Inspecting { .. }
+            | ImageUse::Pulling { .. }
+            | ImageUse::Ready(_) => {}
+            ImageUse::Missing => self.missing(of, need),
             ImageUse::Refused { retry, .. } => {
                 if self.has_come(retry.at) {
-                    self.look_for_image(container);
+                    self.look_for_image(of, need);
                 }
             }
         }
@@ -221,30 +251,27 @@ impl Planner<'_> {
 
     /// A name that is none is told before anything is pulled, whatever the policy. What is pulled at every start is pulled in its turn:
     /// a tag means what it means then. Source: `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
-    fn look_for_image(&mut self, container: &Container) {
-        match container.pull_policy {
-            ImagePullPolicy::Always if !is_in_turn(self.life, container) => {}
-            ImagePullPolicy::Always if image::name::parse(container.image.as_str()).is_ok() => {
-                self.missing(container);
+    fn look_for_image(&mut self, of: &ImageFor, need: Need<'_>) {
+        match need.policy {
+            ImagePullPolicy::Always if need.is_early => {}
+            ImagePullPolicy::Always if image::name::parse(need.image.as_str()).is_ok() => {
+                self.missing(of, need);
             }
             ImagePullPolicy::Always | ImagePullPolicy::IfNotPresent | ImagePullPolicy::Never => {
-                self.push(Step::Inspect(container.name.clone()));
+                self.push(Step::Inspect(of.clone()));
             }
         }
     }
 
-    fn missing(&mut self, container: &Container) {
-        let pull = Step::Pull(container.name.clone());
-        let Some(backoff) = self.life.actual.pull_backoffs.get(&container.image) else {
+    fn missing(&mut self, of: &ImageFor, need: Need<'_>) {
+        let pull = Step::Pull(of.clone());
+        let Some(backoff) = self.life.actual.pull_backoffs.get(need.image) else {
             return self.push(pull);
         };
         if self.has_come(backoff.ends_at) {
             self.push(pull);
-        } else if !backoff.announced
-            && is_in_turn(self.life, container)
-            && self.has_come(backoff.failed_at + ERROR_SHOWN)
-        {
-            let announce = Step::BackOffPull(container.image.clone());
+        } else if !backoff.announced && !need.is_early && self.has_come(backoff.failed_at + ERROR_SHOWN) {
+            let announce = Step::BackOffPull(need.image.clone());
             if !self.plan.steps.contains(&announce) {
                 self.push(announce);
             }

@@ -4,11 +4,14 @@
 //! the other, each when the one before has ended well; sidecars among them when they have
 //! started; then the main containers in the order of the spec, each when the start of the one before has come back and its postStart hook
 //! is over. A container whose image, layer or start failed and waits does not hold up those after it; one that is still on its way does.
+//! So it is with an image that is mounted: who does not mount it starts without it.
 
 use super::{Planner, stop::Turn};
 use crate::{
+    id::ImageRef,
     pod::{
         actual::{Preparing, Run, Running},
+        image_need::{mounts, of_volume},
         port::{image::ImageUse, termination::TerminationMessage},
         probe::{has_begun, has_started},
         resize::restarts_to_resize,
@@ -16,7 +19,7 @@ use crate::{
         step::Step,
         target::target,
     },
-    spec::{Container, ContainerKind, Hook, HookMoment},
+    spec::{Container, ContainerKind, Hook, HookMoment, Volume},
 };
 
 impl Planner<'_> {
@@ -43,7 +46,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether everything that the containers share is there.
+    /// Whether everything that the containers share is there. Volumes that are images are there for those who mount them.
     fn is_furnished(&self) -> bool {
         let actual = &self.life.actual;
         actual.dirs.ready().is_some()
@@ -55,6 +58,7 @@ impl Planner<'_> {
                 .spec
                 .volumes
                 .iter()
+                .filter(|volume| volume.image().is_none())
                 .all(|volume| actual.volumes.get(&volume.name).is_some_and(|state| state.ready().is_some()))
     }
 
@@ -126,30 +130,48 @@ impl Planner<'_> {
         if preparing.hash != container.hash {
             return Readiness::OnItsWay;
         }
-        match &preparing.image {
+        let parts = [
+            self.mounted_images(container),
+            self.image(&container.image, &preparing.image),
+            made(&preparing.rootfs),
+        ];
+        for part in parts {
+            match part {
+                Readiness::Ready => {}
+                Readiness::OnItsWay | Readiness::Waits => return part,
+            }
+        }
+        match &preparing.refused {
+            Some(refusal) if !self.has_come(refusal.retry.at) => Readiness::Waits,
+            Some(_) | None => Readiness::Ready,
+        }
+    }
+
+    /// How far the images are that a container mounts: while one waits, so does the container.
+    fn mounted_images(&self, container: &Container) -> Readiness {
+        let actual = &self.life.actual;
+        let volumes = self.life.spec.volumes.iter().filter(|volume| mounts(container, &volume.name));
+        let of = |volume: &Volume| match of_volume(self.life, volume) {
+            Some(need) => self.image(need.image, need.state),
+            None => made(actual.volumes.get(&volume.name).unwrap_or(&Resource::Absent)),
+        };
+        let images = volumes.filter(|volume| volume.image().is_some());
+        images.map(of).max().unwrap_or(Readiness::Ready)
+    }
+
+    fn image(&self, image: &ImageRef, state: &ImageUse) -> Readiness {
+        match state {
             ImageUse::Wanted
             | ImageUse::Postponed
             | ImageUse::Inspecting { .. }
-            | ImageUse::Pulling { .. } => return Readiness::OnItsWay,
+            | ImageUse::Pulling { .. } => Readiness::OnItsWay,
             ImageUse::Missing => {
-                let waits = self
-                    .life
-                    .actual
-                    .pull_backoffs
-                    .get(&container.image)
-                    .is_some_and(|backoff| backoff.ends_at > self.now.mono);
-                return if waits { Readiness::Waits } else { Readiness::OnItsWay };
+                let backoff = self.life.actual.pull_backoffs.get(image);
+                let waits = backoff.is_some_and(|backoff| backoff.ends_at > self.now.mono);
+                if waits { Readiness::Waits } else { Readiness::OnItsWay }
             }
-            ImageUse::Refused { .. } => return Readiness::Waits,
-            ImageUse::Ready(_) => {}
-        }
-        match &preparing.rootfs {
-            Resource::Absent | Resource::Unknown | Resource::Ensuring(_) => Readiness::OnItsWay,
-            Resource::Failed(_) => Readiness::Waits,
-            Resource::Ready(_) => match &preparing.refused {
-                Some(refusal) if !self.has_come(refusal.retry.at) => Readiness::Waits,
-                Some(_) | None => Readiness::Ready,
-            },
+            ImageUse::Refused { .. } => Readiness::Waits,
+            ImageUse::Ready(_) => Readiness::Ready,
         }
     }
 
@@ -224,10 +246,18 @@ enum Gate {
     Closed,
 }
 
-/// How far a run is before its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far a run is before its start, or something that it needs: the later one counts for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Readiness {
     Ready,
     OnItsWay,
     Waits,
+}
+
+fn made<T>(resource: &Resource<T>) -> Readiness {
+    match resource {
+        Resource::Absent | Resource::Unknown | Resource::Ensuring(_) => Readiness::OnItsWay,
+        Resource::Failed(_) => Readiness::Waits,
+        Resource::Ready(_) => Readiness::Ready,
+    }
 }

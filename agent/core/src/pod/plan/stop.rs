@@ -50,6 +50,9 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn stop(&mut self) {
+        for volume in self.life.actual.volume_images.keys() {
+            self.push(Step::GiveUpImage(volume.clone()));
+        }
         self.stop_containers();
         self.removals();
         let idle = self.is_idle();

@@ -1,36 +1,30 @@
 //! Images, as a pod sees them: looked for and pulled once for all pods that wait (`pod::pulls`).
 //!
-//! They are looked for and pulled before it is their containers' turn. What fails then is told to nobody and counts for nothing, since
-//! an init container may fill the registry, make the pull secret or load the image: it is tried anew in its turn.
+//! Those of containers are looked for and pulled before it is their containers' turn. What fails then is told to nobody and counts for
+//! nothing, since an init container may fill the registry, make the pull secret or load the image: it is tried anew in its turn. Those of
+//! volumes are told of at once: the kubelet pulls them before it starts the first container (`getImageVolumes` of
+//! `pkg/kubelet/kuberuntime/kuberuntime_manager.go`).
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use crate::{
     failure::{Failure, FailureKind},
-    id::{ContainerName, ImageRef},
+    id::{ContainerName, ImageRef, VolumeName},
     image::{self, ImageInfo, WantedImage},
     pod::{
-        actual::{Life, Preparing, Run},
+        actual::{Preparing, Run},
+        image_need::{Need, mounts, need},
         machine::{PodMachine, Shared},
         pulls::Pulled,
         resource::Retry,
-        text::{about, about_pod, go_duration, pull_back_off},
+        text::{about, about_pod, go_duration},
         turn::is_in_turn,
     },
-    spec::{ImagePullPolicy, ObjectKey, ObjectKind},
-    status::Severity,
+    record::VolumeImage,
+    spec::ImagePullPolicy,
+    status::{PodEvent, Severity},
     time::Mono,
 };
-
-/// First delay of a failed pull. Source: `pkg/kubelet/kubelet.go` `imageBackOffPeriod`.
-const PULL_BACKOFF_FIRST: Duration = Duration::from_secs(10);
-
-/// Longest delay of a failed pull. Source: `pkg/kubelet/kubelet.go` `MaxImageBackOff`.
-const PULL_BACKOFF_MAX: Duration = Duration::from_secs(300);
-
-/// An earlier failure of a pull counts for so long, and also after a pull that succeeded (`hasExpired` of
-/// `k8s.io/client-go/util/flowcontrol/backoff.go`).
-const PULL_BACKOFF_COUNTS: Duration = PULL_BACKOFF_MAX.saturating_mul(2);
 
 /// Reason of an image that is not on the node and may not be pulled.
 const NEVER_PULL: &str = "ErrImageNeverPull";
@@ -38,7 +32,16 @@ const NEVER_PULL: &str = "ErrImageNeverPull";
 /// Delay until an image that may not be pulled is looked for again, as the kubelet's next sync after an error would.
 const NEVER_PULL_RETRY: Duration = Duration::from_secs(10);
 
-/// The image of a run.
+/// What of a pod an image is for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ImageFor {
+    /// A container.
+    Container(ContainerName),
+    /// A volume.
+    Volume(VolumeName),
+}
+
+/// The image of a run, or of a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ImageUse {
     /// To be looked for.
@@ -61,7 +64,7 @@ pub enum ImageUse {
         /// Whether a pull secret has come or changed meanwhile: the pull may have begun without it.
         secret_changed: bool,
     },
-    /// On the node.
+    /// On the node. That of a volume is in the record then.
     Ready(Arc<ImageInfo>),
     /// Not to be had.
     Refused {
@@ -72,136 +75,97 @@ pub enum ImageUse {
     },
 }
 
-/// Why and until when an image is not pulled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PullBackoff {
-    /// The last failure; `None` since a pull succeeded.
-    pub error: Option<String>,
-    /// When the last failure was.
-    pub failed_at: Mono,
-    /// How long the next pull waits after that, unless something changes that it may have failed for.
-    pub delay: Duration,
-    /// Until when it waits.
-    pub ends_at: Mono,
-    /// Whether the wait was announced: the reason is `ImagePullBackOff` from then on, before that `ErrImagePull`.
-    pub announced: bool,
+impl ImageUse {
+    /// How many looks in a row have failed.
+    fn tries(&self) -> u32 {
+        match self {
+            Self::Refused { retry, .. } => retry.tries,
+            Self::Wanted
+            | Self::Postponed
+            | Self::Inspecting { .. }
+            | Self::Missing
+            | Self::Pulling { .. }
+            | Self::Ready(_) => 0,
+        }
+    }
+
+    /// Lets a look go on now that waits because of this kind of failure.
+    pub(in crate::pod) fn end_wait(&mut self, kind: FailureKind, now: Mono) {
+        if let Self::Refused { retry, .. } = self {
+            retry.end_wait(kind, now);
+        }
+    }
+
+    /// A pull secret has come or changed.
+    pub(in crate::pod) fn secret_changed(&mut self, now: Mono) {
+        match self {
+            Self::Pulling { secret_changed, .. } => *secret_changed = true,
+            Self::Refused { reason, retry } if reason != NEVER_PULL => {
+                retry.end_wait(FailureKind::Config, now);
+            }
+            Self::Wanted
+            | Self::Postponed
+            | Self::Inspecting { .. }
+            | Self::Missing
+            | Self::Ready(_)
+            | Self::Refused { .. } => {}
+        }
+    }
 }
 
 impl PodMachine {
-    /// Asks for the image of a container to be looked for. For a name that is none nobody is asked.
-    pub(in crate::pod) fn inspect(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
-        let Some(container) = self.container(name) else { return };
-        let tries = match self.life.run(name) {
-            Run::Preparing(Preparing { image: ImageUse::Refused { retry, .. }, .. }) => retry.tries,
-            Run::Idle
-            | Run::BackingOff
-            | Run::Preparing(_)
-            | Run::Starting(_)
-            | Run::Running(_)
-            | Run::Ended(_) => 0,
-        };
-        let is_early = !is_in_turn(&self.life, &container);
-        if let Err(error) = image::name::parse(container.image.as_str()) {
+    /// Asks for an image to be looked for. For a name that is none nobody is asked.
+    pub(in crate::pod) fn inspect(&mut self, of: ImageFor, shared: &mut Shared<'_>, now: Mono) {
+        let Some(Need { image, state, is_early, .. }) = need(&self.life, &of) else { return };
+        let (image, tries) = (image.clone(), state.tries());
+        if let Err(error) = image::name::parse(image.as_str()) {
             let failure = Failure::new(FailureKind::InvalidImageName, error.to_string());
-            let quoted = format!("{:?}", container.image.as_str());
             let state = if is_early {
                 ImageUse::Postponed
             } else {
-                self.not_inspected(name, &quoted, &failure, tries, now)
+                self.not_inspected(&of, &image, &failure, tries, now)
             };
-            return self.use_image(name, state);
+            return self.use_image(&of, state);
         }
-        shared.pulls.inspect(&self.wanted(&container.image), self.asker(name));
-        self.use_image(name, ImageUse::Inspecting { tries, is_early });
+        shared.pulls.inspect(&self.wanted(&image), self.asker(of.clone()));
+        self.use_image(&of, ImageUse::Inspecting { tries, is_early });
     }
 
-    /// Asks for the image of a container to be pulled.
-    pub(in crate::pod) fn pull(&mut self, name: &ContainerName, shared: &mut Shared<'_>, now: Mono) {
-        let Some(container) = self.container(name) else { return };
-        shared.pulls.pull(&self.wanted(&container.image), self.asker(name), now);
-        let text = format!("Pulling image {:?}", container.image.as_str());
-        self.notes.push(about(name, Severity::Normal, "Pulling", text));
-        let is_early = !is_in_turn(&self.life, &container);
-        self.use_image(name, ImageUse::Pulling { is_early, secret_changed: false });
+    /// Asks for an image to be pulled.
+    pub(in crate::pod) fn pull(&mut self, of: ImageFor, shared: &mut Shared<'_>, now: Mono) {
+        let Some(Need { image, is_early, .. }) = need(&self.life, &of) else { return };
+        let image = image.clone();
+        shared.pulls.pull(&self.wanted(&image), self.asker(of.clone()), now);
+        self.notes.push(told(
+            &of,
+            Severity::Normal,
+            "Pulling",
+            format!("Pulling image {:?}", image.as_str()),
+        ));
+        self.use_image(&of, ImageUse::Pulling { is_early, secret_changed: false });
+    }
+
+    /// Waits no longer for the image of a volume.
+    pub(in crate::pod) fn give_up_image(&mut self, name: VolumeName, shared: &mut Shared<'_>) {
+        self.life.actual.volume_images.remove(&name);
+        shared.pulls.withdraw(&self.asker(ImageFor::Volume(name)));
     }
 
     fn wanted(&self, image: &ImageRef) -> WantedImage {
         WantedImage::of(&self.life.spec, image)
     }
 
-    /// Tells that secrets cannot be read which an image of the pod is pulled with. Source: `getPullSecretsForPod` of
-    /// `pkg/kubelet/kubelet_pods.go`.
-    pub fn pull_secrets_missing(&mut self, names: &[String]) {
-        let named = self.life.spec.pull_secrets.iter().filter(|name| names.contains(name));
-        let named = named.map(String::as_str).collect::<Vec<_>>().join(", ");
-        let text = format!(
-            "Unable to retrieve some image pull secrets ({named}); attempting to pull the image may not succeed."
-        );
-        self.notes.push(about_pod(Severity::Warning, "FailedToRetrieveImagePullSecret", text));
-    }
-
-    /// A Secret has changed or come. Where images of the pod are pulled with it, none of them waits for what failed before, nor for a pull
-    /// under way that fails. The next wait is as long as it would have been.
-    pub(in crate::pod) fn pull_secret_changed(&mut self, object: &ObjectKey, now: Mono) {
-        let Life { spec, actual, .. } = &mut self.life;
-        let is_in_it = object.kind == ObjectKind::Secret && object.namespace == spec.name.namespace;
-        if !is_in_it || !spec.pull_secrets.contains(&object.name) {
-            return;
-        }
-        for backoff in actual.pull_backoffs.values_mut() {
-            backoff.ends_at = backoff.ends_at.min(now);
-        }
-        for run in actual.containers.values_mut() {
-            let Run::Preparing(Preparing { image, .. }) = run else { continue };
-            match image {
-                ImageUse::Pulling { secret_changed, .. } => *secret_changed = true,
-                ImageUse::Refused { reason, retry } if reason != NEVER_PULL => {
-                    retry.end_wait(FailureKind::Config, now);
-                }
-                ImageUse::Wanted
-                | ImageUse::Postponed
-                | ImageUse::Inspecting { .. }
-                | ImageUse::Missing
-                | ImageUse::Ready(_)
-                | ImageUse::Refused { .. } => {}
-            }
-        }
-    }
-
-    /// Says that the next pull of an image waits, for the containers whose turn it is.
-    pub(in crate::pod) fn back_off_pull(&mut self, image: &ImageRef) {
-        let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) else { return };
-        backoff.announced = true;
-        let text = pull_back_off(image);
-        let waiting = self.life.spec.all_containers().filter(|container| container.image == *image);
-        for container in waiting {
-            let is_waiting = matches!(self.life.run(&container.name), Run::Preparing(run) if run.image == ImageUse::Missing);
-            if is_waiting && is_in_turn(&self.life, container) {
-                self.notes.push(about(&container.name, Severity::Normal, "BackOff", text.clone()));
-                self.notes.push(about(
-                    &container.name,
-                    Severity::Warning,
-                    "Failed",
-                    "Error: ImagePullBackOff",
-                ));
-            }
-        }
-    }
-
-    /// Takes what was found of an image that a container waits for.
+    /// Takes what was found of an image that something of the pod waits for.
     pub fn inspected(
         &mut self,
-        name: &ContainerName,
+        of: ImageFor,
         image: &ImageRef,
         result: &Result<Option<Arc<ImageInfo>>, Failure>,
         now: Mono,
     ) {
-        let Some(container) = self.container(name).filter(|container| container.image == *image) else {
-            return;
-        };
-        let Run::Preparing(preparing) = self.life.run(name) else { return };
-        let ImageUse::Inspecting { tries, is_early } = preparing.image else { return };
-        let is_told = preparing.is_image_told;
+        let need = need(&self.life, &of).filter(|need| need.image == image);
+        let Some(Need { policy, state, is_told, .. }) = need else { return };
+        let ImageUse::Inspecting { tries, is_early } = *state else { return };
         let quoted = format!("{:?}", image.as_str());
         let state = match result {
             Ok(Some(info)) => {
@@ -210,30 +174,30 @@ impl PodMachine {
                     "Container image {quoted} already present on machine and can be accessed by the pod"
                 );
                 if !is_told {
-                    self.notes.push(about(name, Severity::Normal, "Pulled", text));
+                    self.notes.push(told(&of, Severity::Normal, "Pulled", text));
                 }
                 ImageUse::Ready(Arc::clone(info))
             }
-            Ok(None) if container.pull_policy == ImagePullPolicy::Never && is_early => ImageUse::Postponed,
-            Ok(None) if container.pull_policy == ImagePullPolicy::Never => {
+            Ok(None) if policy == ImagePullPolicy::Never && is_early => ImageUse::Postponed,
+            Ok(None) if policy == ImagePullPolicy::Never => {
                 let message = format!("Container image {quoted} is not present with pull policy of Never");
-                self.notes.push(about(name, Severity::Warning, "ErrImageNeverPull", message.clone()));
-                self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImageNeverPull"));
+                self.notes.push(told(&of, Severity::Warning, "ErrImageNeverPull", message.clone()));
+                self.tell_waiting(&of, "Error: ErrImageNeverPull");
                 let failure = Failure::new(FailureKind::Config, message);
                 let retry = Retry { failure, at: now + NEVER_PULL_RETRY, tries: 1 };
                 ImageUse::Refused { reason: NEVER_PULL.into(), retry }
             }
             Ok(None) => ImageUse::Missing,
             Err(failure) if is_early && failure.kind != FailureKind::RuntimeDown => ImageUse::Postponed,
-            Err(failure) => self.not_inspected(name, &quoted, failure, tries, now),
+            Err(failure) => self.not_inspected(&of, image, failure, tries, now),
         };
-        self.use_image(name, state);
+        self.use_image(&of, state);
     }
 
     fn not_inspected(
         &mut self,
-        name: &ContainerName,
-        quoted: &str,
+        of: &ImageFor,
+        image: &ImageRef,
         failure: &Failure,
         tries: u32,
         now: Mono,
@@ -251,16 +215,16 @@ impl PodMachine {
             | FailureKind::Silent
             | FailureKind::Unrecorded => ("ImageInspectError", "inspect image"),
         };
-        let message = format!("Failed to {what} {quoted}: {}", failure.message);
+        let message = format!("Failed to {what} {:?}: {}", image.as_str(), failure.message);
         if failure.kind != FailureKind::RuntimeDown {
-            self.notes.push(about(name, Severity::Warning, "InspectFailed", message.clone()));
-            self.notes.push(about(name, Severity::Warning, "Failed", format!("Error: {reason}")));
+            self.notes.push(told(of, Severity::Warning, "InspectFailed", message.clone()));
+            self.tell_waiting(of, &format!("Error: {reason}"));
         }
         let failure = Failure::new(failure.kind, message);
         ImageUse::Refused { reason: reason.into(), retry: Retry::after(failure, tries, now) }
     }
 
-    /// Takes the end of a pull that a container waits for.
+    /// Takes the end of a pull that something of the pod waits for.
     pub fn pulled(
         &mut self,
         image: &ImageRef,
@@ -268,12 +232,9 @@ impl PodMachine {
         result: &Result<Arc<ImageInfo>, Failure>,
         now: Mono,
     ) {
-        let name = &pulled.asker.container;
-        if self.container(name).is_none_or(|container| container.image != *image) {
-            return;
-        }
-        let Run::Preparing(preparing) = self.life.run(name) else { return };
-        let ImageUse::Pulling { is_early, secret_changed } = preparing.image else { return };
+        let of = &pulled.asker.of;
+        let Some(need) = need(&self.life, of).filter(|need| need.image == image) else { return };
+        let ImageUse::Pulling { is_early, secret_changed } = *need.state else { return };
         let quoted = format!("{:?}", image.as_str());
         match result {
             Ok(info) => {
@@ -282,61 +243,89 @@ impl PodMachine {
                     "Successfully pulled image {quoted} in {took} ({waited} including waiting). Image size: {} bytes.",
                     info.size_bytes
                 );
-                self.notes.push(about(name, Severity::Normal, "Pulled", text));
-                if let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) {
-                    backoff.error = None;
-                }
-                self.use_image(name, ImageUse::Ready(Arc::clone(info)));
+                self.notes.push(told(of, Severity::Normal, "Pulled", text));
+                self.pull_succeeded(image);
+                self.use_image(of, ImageUse::Ready(Arc::clone(info)));
             }
             Err(failure) if failure.kind == FailureKind::RuntimeDown => {
                 let retry = Retry::after(failure.clone(), 0, now);
-                self.use_image(name, ImageUse::Refused { reason: "ErrImagePull".into(), retry });
+                self.use_image(of, ImageUse::Refused { reason: "ErrImagePull".into(), retry });
             }
-            Err(_) if is_early => self.use_image(name, ImageUse::Postponed),
+            Err(_) if is_early => self.use_image(of, ImageUse::Postponed),
             // The registry was not asked, so it has nothing to rest from; what is wrong is the reason that is shown as well. Source:
             // `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
             Err(failure) if failure.kind == FailureKind::Config => {
-                let text = format!("Error: {}", failure.message);
-                self.notes.push(about(name, Severity::Warning, "Failed", text));
+                self.tell_waiting(of, &format!("Error: {}", failure.message));
                 let reason = failure.message.clone().into();
                 let mut retry = Retry::after(failure.clone(), 0, now);
                 if secret_changed {
                     retry.end_wait(FailureKind::Config, now);
                 }
-                self.use_image(name, ImageUse::Refused { reason, retry });
+                self.use_image(of, ImageUse::Refused { reason, retry });
             }
             Err(failure) => {
                 let text = format!("Failed to pull image {quoted}: {}", failure.message);
-                self.notes.push(about(name, Severity::Warning, "Failed", text));
-                self.notes.push(about(name, Severity::Warning, "Failed", "Error: ErrImagePull"));
+                self.notes.push(told(of, Severity::Warning, "Failed", text));
+                self.tell_waiting(of, "Error: ErrImagePull");
                 self.back_off_from(image, failure, now);
-                if secret_changed && let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) {
-                    backoff.ends_at = now;
+                if secret_changed {
+                    self.end_pull_backoff(image, now);
                 }
-                self.use_image(name, ImageUse::Missing);
+                self.use_image(of, ImageUse::Missing);
             }
         }
     }
 
-    /// The next pull of an image waits, twice as long as the last time. Containers of the pod that waited for the same
-    /// pull share one wait.
-    fn back_off_from(&mut self, image: &ImageRef, failure: &Failure, now: Mono) {
-        let delay = match self.life.actual.pull_backoffs.get(image) {
-            Some(known) if known.failed_at == now => known.delay,
-            Some(known) if now.since(known.failed_at) <= PULL_BACKOFF_COUNTS => {
-                known.delay.saturating_mul(2).min(PULL_BACKOFF_MAX)
+    /// Tells the containers that wait for an image why. Source: `toKubeContainerImageVolumes` of
+    /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`, `startContainer` of `kuberuntime_container.go`.
+    pub(in crate::pod) fn tell_waiting(&mut self, of: &ImageFor, text: &str) {
+        let waiting: Vec<ContainerName> = match of {
+            ImageFor::Container(name) => vec![name.clone()],
+            ImageFor::Volume(volume) => {
+                let life = &self.life;
+                let all = life.spec.all_containers().filter(|container| {
+                    let is_waiting = matches!(life.run(&container.name), Run::Preparing(_));
+                    is_waiting && mounts(container, volume) && is_in_turn(life, container)
+                });
+                all.map(|container| container.name.clone()).collect()
             }
-            Some(_) | None => PULL_BACKOFF_FIRST,
         };
-        let error = Some(failure.message.clone());
-        let backoff = PullBackoff { error, failed_at: now, delay, ends_at: now + delay, announced: false };
-        self.life.actual.pull_backoffs.insert(image.clone(), backoff);
+        self.notes.extend(waiting.iter().map(|name| about(name, Severity::Warning, "Failed", text)));
     }
 
-    fn use_image(&mut self, name: &ContainerName, state: ImageUse) {
-        if let Some(Run::Preparing(preparing)) = self.life.actual.containers.get_mut(name) {
-            preparing.is_image_told |= matches!(state, ImageUse::Ready(_));
-            preparing.image = state;
+    fn use_image(&mut self, of: &ImageFor, state: ImageUse) {
+        match of {
+            ImageFor::Container(name) => {
+                if let Some(Run::Preparing(Preparing { image, is_image_told, .. })) =
+                    self.life.actual.containers.get_mut(name)
+                {
+                    *is_image_told |= matches!(state, ImageUse::Ready(_));
+                    *image = state;
+                }
+            }
+            ImageFor::Volume(name) => {
+                if let ImageUse::Ready(info) = &state {
+                    let ImageInfo { name: image, chain_id, .. } = ImageInfo::clone(info);
+                    let image = VolumeImage { name: image, chain_id };
+                    self.life.record.volume_images.insert(name.clone(), image);
+                    self.life.actual.volume_images.remove(name);
+                } else {
+                    self.life.actual.volume_images.insert(name.clone(), state);
+                }
+            }
         }
+    }
+}
+
+/// An event about an image: about the container, or about the pod that has the volume.
+pub(in crate::pod) fn told(
+    of: &ImageFor,
+    severity: Severity,
+    reason: &'static str,
+    text: String,
+) -> PodEvent {
+    match of {
+        ImageFor::Container(name) => about(name, severity, reason, text),
+        ImageFor::Volume(_) => about_pod(severity, reason, text),
     }
 }

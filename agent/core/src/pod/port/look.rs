@@ -159,7 +159,7 @@ fn request(life: &Life, config: &NodeConfig) -> Option<LookRequest> {
     }
     let (record, actual) = (&life.record, &life.actual);
     let is_own = |volume: &&Volume| match volume.source {
-        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) => {
+        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) | VolumeSource::Image { .. } => {
             actual.volumes.get(&volume.name).is_some_and(|volume| volume.ready().is_some())
         }
         VolumeSource::HostPath { .. } => false,

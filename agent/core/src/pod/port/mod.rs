@@ -8,6 +8,7 @@ pub mod image;
 pub mod look;
 pub mod network;
 pub mod probe;
+pub mod pull_backoff;
 pub(in crate::pod) mod record;
 pub mod removal;
 pub mod resize;

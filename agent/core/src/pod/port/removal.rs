@@ -163,7 +163,10 @@ fn request(life: &Life, leftover: &Leftover) -> Act {
         Leftover::Sandbox(id) => Act::RemoveSandbox(id.clone()),
         Leftover::Network(id) => Act::RemoveNetwork(Box::new(network::request(life, id))),
         Leftover::Netns(id) => Act::RemoveNetns(id.clone()),
-        Leftover::Volumes => Act::RemoveVolumes,
+        Leftover::Volumes => {
+            let with_images = life.spec.volumes.iter().any(|volume| volume.image().is_some());
+            Act::RemoveVolumes { with_images }
+        }
         Leftover::Cgroup => Act::RemoveCgroup(life.spec.qos),
         Leftover::Dirs => Act::RemoveDirs(life.record.name.clone()),
         Leftover::End => Act::DropEnd,

@@ -20,7 +20,11 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        port::{hook::Hooking, image::ImageUse, signal::Stop},
+        port::{
+            hook::Hooking,
+            image::{ImageFor, ImageUse},
+            signal::Stop,
+        },
         resource::{Resource, Retry},
         target::{Target, target},
         text::about,
@@ -236,7 +240,7 @@ impl PodMachine {
         if preparing.rootfs.op().is_some() {
             return;
         }
-        shared.pulls.withdraw(&self.asker(name));
+        shared.pulls.withdraw(&self.asker(ImageFor::Container(name.clone())));
         // Nobody answers for the image any more.
         if matches!(preparing.image, ImageUse::Inspecting { .. } | ImageUse::Pulling { .. }) {
             preparing.image = ImageUse::Wanted;

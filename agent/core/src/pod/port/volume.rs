@@ -14,14 +14,17 @@ use crate::{
     failure::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
-        actual::{Preparing, Run},
+        actual::{Life, Preparing, Run},
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
+        port::image::ImageFor,
         resource::{EndedEffect, Resource, Retry},
     },
+    record::VolumeImage,
     spec::{Medium, ObjectKey, Pod, Volume, VolumeSource},
     time::Mono,
+    users::HostIds,
 };
 
 /// A volume to make.
@@ -35,6 +38,10 @@ pub struct VolumeRequest {
     pub fs_group: Option<u32>,
     /// Size of a memory medium in bytes; `None` for other mediums.
     pub tmpfs_size_bytes: Option<u64>,
+    /// The image that it is made of.
+    pub image: Option<VolumeImage>,
+    /// Ids of the pod, for which owners of what is in the image are shifted.
+    pub ids: Option<HostIds>,
 }
 
 /// Content of a volume that is to be made anew.
@@ -56,31 +63,36 @@ pub enum Refresh {
     },
 }
 
+fn request(life: &Life, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRequest> {
+    let pod = Arc::clone(&life.spec);
+    let volume = pod.volume(name)?.clone();
+    let tmpfs_size_bytes = tmpfs_size(&pod, &volume, config);
+    let (fs_group, image) = (pod.security.fs_group, life.record.volume_images.get(name).cloned());
+    Some(VolumeRequest { pod, volume, fs_group, tmpfs_size_bytes, image, ids: life.record.ids })
+}
+
 /// A memory medium is no larger than what pods may use of the node, the pod's memory limit and its own (KEP-1967).
 /// Source: `calculateEmptyDirMemorySize` of `pkg/volume/emptydir/empty_dir.go`.
-fn request(pod: &Arc<Pod>, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRequest> {
-    let volume = pod.volumes.iter().find(|volume| volume.name == *name)?.clone();
+fn tmpfs_size(pod: &Pod, volume: &Volume, config: &NodeConfig) -> Option<u64> {
     let (medium, size_limit_bytes) = match &volume.source {
         VolumeSource::EmptyDir { medium, size_limit_bytes } => (*medium, *size_limit_bytes),
         VolumeSource::Content(content) => (content.kind.medium(), None),
-        VolumeSource::HostPath { .. } => (Medium::Disk, None),
+        VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => (Medium::Disk, None),
     };
-    let tmpfs_size_bytes = match medium {
+    match medium {
         Medium::Memory => {
             let limit = cgroup::pod_values(pod, config).memory_bytes_max;
             let bounds = [config.allocatable.memory_bytes, limit, size_limit_bytes];
             bounds.into_iter().flatten().filter(|bytes| *bytes > 0).min()
         }
         Medium::Disk => None,
-    };
-    let pod = Arc::clone(pod);
-    Some(VolumeRequest { fs_group: pod.security.fs_group, pod, volume, tmpfs_size_bytes })
+    }
 }
 
 impl PodMachine {
     /// Asks for a volume.
     pub(in crate::pod) fn ensure_volume(&mut self, name: VolumeName, shared: &mut Shared<'_>) {
-        let Some(request) = request(&self.life.spec, &name, shared.config) else { return };
+        let Some(request) = request(&self.life, &name, shared.config) else { return };
         let tries = self.life.actual.volumes.get(&name).map_or(0, Resource::tries);
         let act = Act::EnsureVolume(Box::new(request));
         let op = self.ask(shared, Slot::Volume(name.clone()), tries, act);
@@ -90,7 +102,7 @@ impl PodMachine {
 
     /// Asks for its content anew.
     pub(in crate::pod) fn refresh_volume(&mut self, name: VolumeName, shared: &mut Shared<'_>) {
-        let Some(request) = request(&self.life.spec, &name, shared.config) else { return };
+        let Some(request) = request(&self.life, &name, shared.config) else { return };
         let tries = match self.life.actual.refreshes.get(&name) {
             Some(Refresh::At { tries, .. }) => *tries,
             Some(Refresh::Asked { .. }) | None => 0,
@@ -137,6 +149,18 @@ impl PodMachine {
         }
     }
 
+    /// An image that could not be mounted is told to those who mount it. One that has gone is looked for again.
+    fn image_volume_failed(&mut self, name: &VolumeName, result: &Result<Outcome, Failure>) {
+        let Err(failure) = result else { return };
+        if failure.kind == FailureKind::LayersGone {
+            self.life.record.volume_images.remove(name);
+        }
+        if !failure.kind.is_told_elsewhere() {
+            let text = format!("Error: {}", not_mounted(&failure.message));
+            self.tell_waiting(&ImageFor::Volume(name.clone()), &text);
+        }
+    }
+
     /// Takes the outcome.
     pub(in crate::pod) fn volume_made(
         &mut self,
@@ -144,8 +168,12 @@ impl PodMachine {
         ended: EndedEffect,
         result: Result<Outcome, Failure>,
     ) {
-        let prefix = format!("MountVolume.SetUp failed for volume {:?} : ", name.as_str());
-        self.complain(&result, "FailedMount", &prefix);
+        if self.life.spec.volume(name).is_some_and(|volume| volume.image().is_some()) {
+            self.image_volume_failed(name, &result);
+        } else {
+            let prefix = format!("MountVolume.SetUp failed for volume {:?} : ", name.as_str());
+            self.complain(&result, "FailedMount", &prefix);
+        }
         let made = made(result);
         let actual = &mut self.life.actual;
         let Some(state) = actual.volumes.get_mut(name) else { return };
@@ -174,6 +202,13 @@ impl PodMachine {
     }
 }
 
+/// What an image cannot be mounted with, in the words of containerd's CRI, which mounts it for each container (`mutateMounts` of
+/// `internal/cri/server/container_image_mount.go`).
+#[must_use]
+pub fn not_mounted(why: &str) -> String {
+    format!("failed to mount image volume: ImageVolumeMountFailed: {why}")
+}
+
 fn due(again_in: Option<Duration>, now: Mono) -> Option<Refresh> {
     again_in.map(|time| Refresh::At { at: now + time, tries: 0 })
 }
@@ -197,10 +232,7 @@ fn made(result: Result<Outcome, Failure>) -> Result<(String, Option<Duration>), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        fixtures,
-        spec::{QosClass, Volume},
-    };
+    use crate::{fixtures, spec::QosClass};
 
     #[test]
     fn memory_is_bounded_by_the_node_the_pod_and_the_volume() {
@@ -218,13 +250,10 @@ mod tests {
         ] {
             let mut container = fixtures::container("main");
             container.resources = fixtures::resources((0, 0), (0, pod_limit));
-            let name = VolumeName::new("data");
             let source = VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes: volume_limit };
-            let volumes = vec![Volume { name: name.clone(), source }];
-            let pod = Pod { volumes, qos: QosClass::Burstable, ..fixtures::pod(vec![container]) };
-            let pod = Arc::new(pod);
-            let found = request(&pod, &name, &node).and_then(|request| request.tmpfs_size_bytes);
-            assert_eq!(found, expected, "{pod_limit} {volume_limit:?}");
+            let volume = Volume { name: VolumeName::new("data"), source };
+            let pod = Pod { qos: QosClass::Burstable, ..fixtures::pod(vec![container]) };
+            assert_eq!(tmpfs_size(&pod, &volume, &node), expected, "{pod_limit} {volume_limit:?}");
         }
     }
 }

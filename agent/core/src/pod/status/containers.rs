@@ -5,13 +5,11 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     derived::termination,
-    id::{Attempt, ContainerId},
+    id::{Attempt, ContainerId, ImageRef},
     pod::{
         actual::{Life, Preparing, Run, Stage},
-        port::{
-            hook::Hooking,
-            image::{ImageUse, PullBackoff},
-        },
+        image_need::of_volume,
+        port::{hook::Hooking, image::ImageUse, pull_backoff::PullBackoff, volume::not_mounted},
         probe::{has_passed_startup, has_started, is_ready, is_shown_running},
         resize::actuated,
         restart::{could_not_start, runs_again, waited},
@@ -231,24 +229,43 @@ fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<
         let refused = || waiting(refusal.reason, refusal.retry.failure.message.clone());
         return without_target(life, container).or_else(refused);
     }
-    match &preparing.image {
-        ImageUse::Refused { reason, retry } => return waiting(reason, retry.failure.message.clone()),
-        ImageUse::Missing | ImageUse::Pulling { .. } => {
-            let backoff = life.actual.pull_backoffs.get(&container.image);
-            if let Some(PullBackoff { error: Some(error), announced, .. }) = backoff {
-                return if *announced {
-                    waiting("ImagePullBackOff", pull_waits(&container.image, error))
-                } else {
-                    waiting("ErrImagePull", error.clone())
-                };
-            }
-        }
-        ImageUse::Wanted | ImageUse::Postponed | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => {}
+    // Of several images that it mounts the last one is shown (`toKubeContainerImageVolumes` of
+    // `pkg/kubelet/kuberuntime/kuberuntime_manager.go`), and before its own.
+    let mounted = || container.mounts.iter().rev().filter_map(|mount| life.spec.volume(&mount.volume));
+    let needed = mounted().filter_map(|volume| of_volume(life, volume));
+    let missing = needed.map(|need| (need.image, need.state)).chain([(&container.image, &preparing.image)]);
+    if let Some((reason, message)) =
+        missing.into_iter().find_map(|(image, state)| not_to_be_had(life, image, state))
+    {
+        return waiting(&reason, message);
     }
-    if let Some(retry) = preparing.rootfs.retry() {
-        return waiting("CreateContainerError", retry.failure.message.clone());
+    let mut images = mounted().filter(|volume| volume.image().is_some());
+    let unmounted = images.find_map(|volume| life.actual.volumes.get(&volume.name)?.retry());
+    let unmounted = unmounted.map(|retry| not_mounted(&retry.failure.message));
+    let layer = || preparing.rootfs.retry().map(|retry| retry.failure.message.clone());
+    if let Some(message) = unmounted.or_else(layer) {
+        return waiting("CreateContainerError", message);
     }
     without_target(life, container)
+}
+
+/// Reason and message while an image is not to be had.
+fn not_to_be_had(life: &Life, image: &ImageRef, state: &ImageUse) -> Option<(String, String)> {
+    match state {
+        ImageUse::Refused { reason, retry } => {
+            Some((reason.clone().into_owned(), retry.failure.message.clone()))
+        }
+        ImageUse::Missing | ImageUse::Pulling { .. } => match life.actual.pull_backoffs.get(image) {
+            Some(PullBackoff { error: Some(error), announced: true, .. }) => {
+                Some(("ImagePullBackOff".into(), pull_waits(image, error)))
+            }
+            Some(PullBackoff { error: Some(error), announced: false, .. }) => {
+                Some(("ErrImagePull".into(), error.clone()))
+            }
+            Some(PullBackoff { error: None, .. }) | None => None,
+        },
+        ImageUse::Wanted | ImageUse::Postponed | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => None,
+    }
 }
 
 /// It waits for the container whose processes it is to see.

@@ -120,6 +120,7 @@ impl Chaos {
         self.check_empty();
         self.counts.insert("sweeps", self.run.world.sweeps);
         self.counts.insert("images removed", self.run.world.images_removed);
+        self.counts.insert("images mounted", self.run.world.images_mounted);
         self.counts.into_iter().chain(self.run.world.oracle.judged)
     }
 

@@ -50,6 +50,11 @@ impl Chaos {
         if self.dice.is_one_in(2) {
             pod.volumes = vec![pods::empty_dir("data"), pods::empty_dir("more")];
         }
+        // By its name too.
+        if self.versions.is_multiple_of(4) {
+            let image = if self.versions.is_multiple_of(8) { "pulled:1" } else { "busybox:1" };
+            pods::add_image_volume(&mut pod, Some("main"), "assets", image);
+        }
         if self.dice.is_one_in(6) {
             pod.active_deadline = Some(Duration::from_secs(60));
         }

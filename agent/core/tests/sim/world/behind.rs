@@ -36,7 +36,7 @@ impl Behind {
             Act::WriteFiles(_) | Act::StartContainer(_) => self.made(pod, Finding::Files),
             Act::EnsureVolume(request) => self.made(pod, Finding::Volume(request.volume.name.clone())),
             Act::RemoveNetns(id) => drop(self.netns.remove(id)),
-            Act::RemoveVolumes => {
+            Act::RemoveVolumes { .. } => {
                 self.changed.retain(|(owner, what)| owner != pod || !matches!(what, Finding::Volume(_)));
             }
             Act::RemoveDirs(_) | Act::Sweep => self.changed.retain(|(owner, _)| owner != pod),

@@ -7,7 +7,7 @@ use berth_core::{
     id::{ContainerName, PodUid},
     pod::port::start::StartRequest,
     record::PodRecord,
-    spec::{ContainerKind, NetworkMode, Pod},
+    spec::{Container, ContainerKind, NetworkMode, Pod, Volume},
     status::{ContainerState, PodStatus, Terminated},
 };
 
@@ -42,7 +42,7 @@ fn needs(act: &Act) -> Option<Needs> {
         | Act::ReadTerminationMessage(_)
         | Act::Look(_)
         | Act::RemoveNetwork(_)
-        | Act::RemoveVolumes
+        | Act::RemoveVolumes { .. }
         | Act::RemoveCgroup(_)
         | Act::RemoveDirs(_) => Some(Needs::Any),
         // Of what another record than the pod's tells, or no record.
@@ -122,7 +122,7 @@ impl World {
         if self.oracle.was_always_wanted(pod) {
             self.violate(format!("{pod}: swept though it is wanted"));
         }
-        let swept = ["dirs", "cgroup", "volume"];
+        let swept = ["dirs", "cgroup", "volume", "layer of a volume"];
         let mut left = self.left_of(pod);
         left.retain(|what| !swept.contains(&what.as_str()));
         if !left.is_empty() {
@@ -153,10 +153,7 @@ impl World {
             (self.dirs.contains(pod), "dirs"),
             (self.cgroups.contains_key(pod), "cgroup"),
             (spec.network == NetworkMode::Node || self.networks.contains_key(&request.sandbox), "network"),
-            (
-                spec.volumes.iter().all(|one| self.volumes.contains(&(pod.clone(), one.name.clone()))),
-                "volumes",
-            ),
+            (spec.volumes.iter().all(|volume| self.has_volume(pod, &request.container, volume)), "volumes"),
         ];
         for (is_there, what) in there {
             if !is_there {
@@ -164,6 +161,16 @@ impl World {
             }
         }
         self.violations.append(&mut violations);
+    }
+
+    /// Whether a volume is there for a container: nobody waits for an image that somebody else mounts.
+    fn has_volume(&self, pod: &PodUid, container: &Container, volume: &Volume) -> bool {
+        let is_mounted = container.mounts.iter().any(|mount| mount.volume == volume.name);
+        let key = (pod.clone(), volume.name.clone());
+        match volume.image() {
+            None => self.volumes.contains(&key),
+            Some(_) => !is_mounted || self.volumes.contains(&key) && self.volume_layers.contains_key(&key),
+        }
     }
 }
 

@@ -61,7 +61,7 @@ impl World {
                 }
                 self.lose(id, now);
             }
-            Act::RemoveVolumes => {
+            Act::RemoveVolumes { .. } => {
                 if self.containers.values().any(|one| one.pod == *pod && one.is_running()) {
                     return false;
                 }

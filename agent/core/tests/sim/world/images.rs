@@ -10,7 +10,8 @@ use berth_core::{
         collection::{ImageDisk, Stays, StoredImage, StoredName},
         name,
     },
-    pod::port::rootfs::RootfsRequest,
+    pod::port::{rootfs::RootfsRequest, volume::VolumeRequest},
+    record::VolumeImage,
 };
 use jiff::Timestamp;
 
@@ -73,8 +74,23 @@ impl World {
 
     /// Whether something is mounted of its layers.
     fn is_used(&self, image: &ImageRef) -> bool {
-        let mut of_layers = self.snapshots.keys().filter_map(|id| self.layers.get(id));
-        of_layers.any(|of| of == image)
+        let of_layers = self.snapshots.keys().filter_map(|id| self.layers.get(id));
+        of_layers.chain(self.volume_layers.values()).any(|of| of == image)
+    }
+
+    /// Makes the layer of a volume, of the image that the record tells of.
+    pub(super) fn make_volume_layer(&mut self, request: &VolumeRequest, made_of: &VolumeImage) {
+        let (pod, name) = (&request.pod.uid, &request.volume.name);
+        let recorded = self.records.get(pod).and_then(|record| record.volume_images.get(name));
+        if recorded != Some(made_of) {
+            self.violate(format!("{pod}/{name}: of {made_of:?}, and the record tells of {recorded:?}"));
+        }
+        let image = self.images.iter().find(|image| image_info(image).name == made_of.name).cloned();
+        let Some(image) = image else {
+            return self.violate(format!("{pod}/{name}: {} was removed under it", made_of.name));
+        };
+        self.images_mounted += 1;
+        self.volume_layers.insert((pod.clone(), name.clone()), image);
     }
 
     /// Makes the layer of a container. What was looked at before is there still: only the agent removes images.

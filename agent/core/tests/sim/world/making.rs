@@ -12,6 +12,7 @@ use berth_core::{
     pod::port::{
         network::NetnsRequest,
         start::{StartRequest, TaskRequest},
+        volume::VolumeRequest,
     },
     spec::NetworkMode,
     status::NetworkStatus,
@@ -76,19 +77,7 @@ impl World {
                     Err(failure(FailureKind::SandboxGone, "the sandbox has ended"))
                 }
             }
-            Act::EnsureVolume(request) => {
-                if !self.dirs.contains(pod) {
-                    self.violate(format!("{pod}: volume before dirs"));
-                }
-                let volume = (pod.clone(), request.volume.name.clone());
-                *self.contents.made.entry(volume.clone()).or_default() += 1;
-                if self.contents.is_missing {
-                    return Err(failure(FailureKind::Transient, "configmap \"m\" not found"));
-                }
-                self.volumes.insert(volume);
-                let again_in = self.contents.again_in;
-                Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name), again_in })
-            }
+            Act::EnsureVolume(request) => self.make_volume(pod, request),
             Act::EnsureRootfs(request) => {
                 self.make_layer(request);
                 if let Some(record) = self.records.get(pod).filter(|record| record.ids != request.ids) {
@@ -99,6 +88,27 @@ impl World {
             }
             other => panic!("not to be made: {}", other.name()),
         }
+    }
+
+    fn make_volume(&mut self, pod: &PodUid, request: &VolumeRequest) -> Result<Outcome, Failure> {
+        if !self.dirs.contains(pod) {
+            self.violate(format!("{pod}: volume before dirs"));
+        }
+        let volume = (pod.clone(), request.volume.name.clone());
+        *self.contents.made.entry(volume.clone()).or_default() += 1;
+        if self.contents.is_missing {
+            return Err(failure(FailureKind::Transient, "configmap \"m\" not found"));
+        }
+        match &request.image {
+            Some(image) => self.make_volume_layer(request, image),
+            None if request.volume.image().is_some() => {
+                self.violate(format!("{pod}: volume {} of no image", request.volume.name));
+            }
+            None => {}
+        }
+        self.volumes.insert(volume);
+        let again_in = self.contents.again_in;
+        Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name), again_in })
     }
 
     pub(super) fn start(

@@ -58,6 +58,7 @@ impl World {
         add(self.ends.contains_key(pod), "end");
         add(self.cgroups.contains_key(pod), "cgroup");
         add(self.volumes.iter().any(|(owner, _)| owner == pod), "volume");
+        add(self.volume_layers.keys().any(|(owner, _)| owner == pod), "layer of a volume");
         add(self.netns.values().any(|owner| owner == pod), "netns");
         add(self.networks.values().any(|owner| owner == pod), "network");
         add(self.sandboxes.values().any(|sandbox| sandbox.pod == *pod), "sandbox");

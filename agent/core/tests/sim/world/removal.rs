@@ -71,11 +71,14 @@ impl World {
                 self.ids.remove(id);
                 self.networks.remove(id);
             }
-            Act::RemoveVolumes => {
+            Act::RemoveVolumes { with_images } => {
                 if self.containers.values().any(|one| one.pod == *pod && one.is_running()) {
                     self.violate(format!("{pod}: volumes removed under a running container"));
                 }
                 self.volumes.retain(|(owner, _)| owner != pod);
+                if *with_images {
+                    self.volume_layers.retain(|(owner, _), _| owner != pod);
+                }
             }
             Act::RemoveCgroup(qos) => {
                 if self.containers.values().any(|one| one.pod == *pod) {
@@ -95,6 +98,7 @@ impl World {
             Act::Sweep => {
                 self.check_sweep(pod);
                 self.volumes.retain(|(owner, _)| owner != pod);
+                self.volume_layers.retain(|(owner, _), _| owner != pod);
                 self.cgroups.remove(pod);
                 self.dirs.remove(pod);
             }

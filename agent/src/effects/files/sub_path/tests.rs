@@ -156,6 +156,7 @@ fn a_part_is_bound_and_bound_again() {
     let request = |sub_path: &str| SubPathBind {
         mount: berth_core::id::VolumeName::new("data"),
         volume: volume.path().display().to_string(),
+        of: PartOf::Volume,
         sub_path: sub_path.to_owned(),
         target: target.display().to_string(),
     };
@@ -168,4 +169,64 @@ fn a_part_is_bound_and_bound_again() {
         remove_mounts(&target).unwrap();
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     });
+}
+
+/// What an image does not have is not made, and what is in it leads nowhere else.
+#[test]
+fn a_part_of_an_image_is_a_directory_that_is_there() {
+    let volume = Volume::new();
+    fs::create_dir_all(volume.path().join("etc/conf.d")).unwrap();
+    fs::write(volume.path().join("etc/passwd"), "").unwrap();
+    let links = [
+        ("near", "etc/conf.d"),
+        ("back", "etc/../etc"),
+        ("up", "../outside"),
+        ("far", "etc/../../outside"),
+        ("root", "/"),
+        ("inner", "/etc"),
+        ("file", "etc/passwd"),
+        ("dead", "etc/none"),
+    ];
+    for (name, to) in links {
+        symlink(to, volume.path().join(name)).unwrap();
+    }
+    let (escapes, missing) = ("path escapes from parent", "no such file or directory");
+    let long = "n".repeat(300);
+    for (path, expected) in [
+        ("etc", Ok(())),
+        ("etc//./conf.d/", Ok(())),
+        ("near", Ok(())),
+        ("back", Ok(())),
+        ("up", Err(escapes)),
+        ("far", Err(escapes)),
+        ("up/secret", Err(escapes)),
+        ("root", Err(escapes)),
+        ("inner", Err(escapes)),
+        ("none", Err(missing)),
+        ("etc/none/deeper", Err(missing)),
+        ("dead", Err(missing)),
+        ("new\nline", Err(missing)),
+        ("etc/passwd/none", Err("not a directory")),
+        (&long, Err("file name too long")),
+    ] {
+        let opened =
+            open_directory(&volume.path(), path, "$(DIR)").map(drop).map_err(|error| error.to_string());
+        assert_eq!(opened, expected.map_err(|why| format!("openat $(DIR): {why}")), "{path}");
+    }
+    for path in ["etc/passwd", "file"] {
+        let why = open_directory(&volume.path(), path, path).unwrap_err().to_string();
+        assert_eq!(why, format!("only directory subpath is supported, subpath: {path:?}"));
+    }
+    assert!(!volume.path().join("none").exists());
+    let target = volume.dir.path().join("sub/0").display().to_string();
+    let request = SubPathBind {
+        mount: berth_core::id::VolumeName::new("data"),
+        volume: volume.path().display().to_string(),
+        of: PartOf::Image("$(DIR)".to_owned()),
+        sub_path: "none".to_owned(),
+        target,
+    };
+    let (stage, failure) = bind(&request).unwrap_err();
+    assert_eq!(stage, Stage::OfImage("$(DIR)".to_owned()));
+    assert_eq!(failure.message, "openat $(DIR): no such file or directory");
 }
