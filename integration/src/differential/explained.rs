@@ -257,12 +257,42 @@ pub const EXPLAINED: &[Explained] = &[
             path.contains("/spec/mounts[/dev/shm]/") || (is_order && ours == theirs)
         },
     },
+    Explained {
+        what: "an image is mounted below the pod's directory, read-only as a whole, and told of by the volume's name",
+        at: "docs/decisions/0041-volumes-that-are-images.md",
+        is: is_of_image_volume,
+    },
+    Explained {
+        what: "the image of a container that waits for one of a volume is looked for meanwhile",
+        at: PODS,
+        is: |finding| {
+            finding.case.starts_with("volume-image-")
+                && finding.difference.path == "events[]"
+                && finding.difference.theirs == "-"
+                && finding.difference.ours.contains("| Pulled | spec.containers{main} |")
+        },
+    },
 ];
 
 /// A restart of the agent changed of the status of the kubelet alone what is such.
 fn has_changed_too(finding: &Finding, is_such: impl Fn(&str) -> bool) -> bool {
     let Difference { path, ours, theirs } = &finding.difference;
     path == "changed[]" && ours == "-" && theirs.lines().all(is_such)
+}
+
+fn is_of_image_volume(finding: &Finding) -> bool {
+    let Difference { path, ours, theirs } = &finding.difference;
+    let is_source = path.ends_with("/source") && theirs.contains("/image-volumes/");
+    // The pod's own shared memory is elsewhere in the order.
+    let without_shm = |list: &str| {
+        list.lines().filter(|line| !line.starts_with("/dev/shm ")).collect::<Vec<_>>().join("\n")
+    };
+    let is_mount = path.contains("/log/mounts[")
+        && ours.contains("  overlay ro,")
+        && without_shm(theirs) == without_shm(ours).replace("  overlay ro,", "  overlay rw,");
+    let of_parts = " in \"STATE/io.containerd.grpc.v1.cri/image-volumes/ID/ID\": ";
+    let is_part = theirs.contains(of_parts) && *ours == theirs.replace(of_parts, " in volume \"v\": ");
+    is_source || is_mount || is_part
 }
 
 /// The first that explains a finding.

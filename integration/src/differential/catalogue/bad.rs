@@ -6,7 +6,7 @@ use super::{backs_off, never, waits};
 use crate::differential::case::{Case, HOST_DIR, IMAGE, with};
 
 pub(super) fn cases() -> Vec<Case> {
-    [images(), configs(), starts(), mounts(), admission()].concat()
+    [images(), image_volumes(), configs(), starts(), mounts(), admission()].concat()
 }
 
 fn of(name: &str, container: Value, pod: Value) -> Case {
@@ -36,6 +36,22 @@ fn images() -> Vec<Case> {
             json!({ "initContainers": [
             { "name": "first", "image": "localhost:5000/absent:3", "imagePullPolicy": "Never" }] }),
         ),
+    ]
+}
+
+fn image_volumes() -> Vec<Case> {
+    let mounting = |name: &str, image: Value, part: &str| {
+        let mounts = json!([{ "name": "v", "mountPath": "/v", "subPath": part }]);
+        let volumes = json!([{ "name": "v", "image": image }]);
+        of(name, json!({ "volumeMounts": mounts }), json!({ "volumes": volumes }))
+    };
+    let absent = |policy: &str| json!({ "reference": "localhost:5000/absent:4", "pullPolicy": policy });
+    vec![
+        mounting("volume-image-absent", absent("IfNotPresent"), "")
+            .until(|pod| waits(pod, "ImagePullBackOff")),
+        mounting("volume-image-never", absent("Never"), "").until(|pod| waits(pod, "ErrImageNeverPull")),
+        mounting("volume-image-no-part", json!({ "reference": IMAGE }), "none/deeper")
+            .until(|pod| waits(pod, "CreateContainerError")),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::case::{Case, HOST_DIR, STAY, TELL, shell};
+use crate::differential::case::{Case, HOST_DIR, IMAGE, STAY, TELL, shell};
 
 pub(super) fn cases() -> Vec<Case> {
     [kinds(), of_host(), projected(), mounts(), mounts_over()].concat()
@@ -53,6 +53,8 @@ fn kinds() -> Vec<Case> {
             "items": [{ "key": "password", "path": "p" }, { "key": "key", "path": "k", "mode": 0o777 }] } }),
         ),
         volume("volume-secret-optional", json!({ "secret": { "secretName": "none", "optional": true } })),
+        volume("volume-image", json!({ "image": { "reference": IMAGE } })),
+        mounted("volume-image-part", json!({ "image": { "reference": IMAGE } }), json!({ "subPath": "bin" })),
         volume("volume-downward-api", json!({ "downwardAPI": downward() })),
         volume(
             "volume-downward-api-mode",
