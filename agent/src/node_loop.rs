@@ -152,6 +152,7 @@ impl NodeLoop {
 
     /// The loop waits for what happens next.
     fn end_turn(&mut self) {
+        self.host.metrics.resizes(&self.node.take_measured());
         if let Some(since) = self.turn_began.take() {
             self.host.metrics.turn_ended(clock::mono().since(since));
         }

@@ -1,7 +1,7 @@
 //! A pod's status in the API's form. Source: `convertStatusToAPIStatus` and `convertToAPIContainerStatuses` of
 //! `pkg/kubelet/kubelet_pods.go`.
 
-use std::collections::BTreeMap;
+mod resources;
 
 use berth_core::{
     spec::{ContainerKind, Pod},
@@ -11,10 +11,10 @@ use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
         ContainerStateWaiting, ContainerStatus as ApiContainerStatus, ContainerUser, HostIP,
-        LinuxContainerUser, Pod as ApiPod, PodCondition, PodIP, PodSpec, PodStatus as ApiStatus,
-        ResourceRequirements, VolumeMount, VolumeMountStatus,
+        LinuxContainerUser, Pod as ApiPod, PodCondition, PodIP, PodSpec, PodStatus as ApiStatus, VolumeMount,
+        VolumeMountStatus,
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 
 use crate::manifest::as_container;
@@ -43,6 +43,11 @@ pub fn of(status: &PodStatus, pod: &Pod, spec: Option<&PodSpec>) -> ApiStatus {
         let kept = pod.resize.as_ref().and_then(|resize| spec_of(&resize.allocated));
         let allocated = kept.as_ref().unwrap_or(spec);
         let init = |spec: &PodSpec| spec.init_containers.clone().unwrap_or_default();
+        if let Some(whole) = &status.resources {
+            let (set_aside, has) = resources::of_pod(whole, allocated);
+            shown.allocated_resources = set_aside;
+            shown.resources = Some(has);
+        }
         let rro = status.recursive_read_only;
         add_spec(&mut shown.init_container_statuses, &init(spec), &init(allocated), rro);
         add_spec(&mut shown.container_statuses, &spec.containers, &allocated.containers, rro);
@@ -77,7 +82,7 @@ fn add_spec(
         );
         if status.container_id.is_some() {
             let stop_signal = container.lifecycle.as_ref().and_then(|one| one.stop_signal.clone());
-            let resources = resources(&of_name(allocated).unwrap_or(container));
+            let resources = resources::of_container(&of_name(allocated).unwrap_or(container));
             status.allocated_resources.clone_from(&resources.requests);
             status.resources = Some(resources);
             status.stop_signal = stop_signal;
@@ -85,35 +90,12 @@ fn add_spec(
     }
 }
 
-/// While a resize is under way, a container shows what it has as its resources, and what it gets as allocated.
 fn set_actuated(shown: &mut Option<Vec<ApiContainerStatus>>, statuses: &[ContainerStatus]) {
     for (shown, status) in shown.iter_mut().flatten().zip(statuses) {
-        let (Some(has), Some(resources)) = (status.actuated, &mut shown.resources) else { continue };
-        let amounts = |list: &mut Option<BTreeMap<String, Quantity>>, cpu: u64, memory: u64| {
-            let list = list.get_or_insert_default();
-            for (name, amount, text) in [("cpu", cpu, cores(cpu)), ("memory", memory, bytes(memory))] {
-                if amount == 0 {
-                    list.remove(name);
-                } else {
-                    list.insert(name.to_owned(), Quantity(text));
-                }
-            }
-        };
-        amounts(&mut resources.requests, has.cpu_request, has.memory_request);
-        amounts(&mut resources.limits, has.cpu_limit, has.memory_limit);
-        resources.requests = resources.requests.take().filter(|list| !list.is_empty());
-        resources.limits = resources.limits.take().filter(|list| !list.is_empty());
+        if let (Some(has), Some(resources)) = (status.actuated, &mut shown.resources) {
+            resources::set_actuated(resources, has);
+        }
     }
-}
-
-fn cores(milli: u64) -> String {
-    if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") }
-}
-
-fn bytes(bytes: u64) -> String {
-    let units = [(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
-    let unit = units.into_iter().find(|(size, _)| bytes.is_multiple_of(*size));
-    unit.map_or_else(|| bytes.to_string(), |(size, name)| format!("{}{name}", bytes / size))
 }
 
 fn volume_mount(mount: &VolumeMount, is_supported: bool) -> VolumeMountStatus {
@@ -126,19 +108,6 @@ fn volume_mount(mount: &VolumeMount, is_supported: bool) -> VolumeMountStatus {
         recursive_read_only: (mount.read_only == Some(true)).then(|| mode.to_owned()),
         ..VolumeMountStatus::default()
     }
-}
-
-/// A limit without a request is a request too (`SetDefaults_Pod` of `pkg/apis/core/v1/defaults.go`).
-fn resources(container: &Container) -> ResourceRequirements {
-    let mut resources = container.resources.clone().unwrap_or_default();
-    for (name, limit) in resources.limits.iter().flatten() {
-        resources
-            .requests
-            .get_or_insert_with(BTreeMap::new)
-            .entry(name.clone())
-            .or_insert_with(|| limit.clone());
-    }
-    resources
 }
 
 fn user(user: &RunUser) -> ContainerUser {
@@ -288,6 +257,7 @@ mod tests {
             start_time: None,
             qos: QosClass::Burstable,
             recursive_read_only: false,
+            resources: None,
             init_containers: vec![running("first", ContainerKind::Init, Some("2"))],
             containers: vec![
                 running("web", ContainerKind::Main, Some("1")),

@@ -19,7 +19,7 @@ use crate::{
         network::{NetnsRequest, NetworkRequest},
         probe::ProbeRequest,
         removal::RemoveContainerRequest,
-        resize::ResizeRequest,
+        resize::{MemoryCheck, ResizeRequest},
         rootfs::RootfsRequest,
         sandbox::SandboxRequest,
         signal::SignalRequest,
@@ -135,6 +135,8 @@ pub enum Act {
     /// Give the cgroup of a container that runs other resources, where its pod uses less memory than it may then. Outcome: `Done`, also when
     /// it has ended.
     ResizeContainer(Box<ResizeRequest>),
+    /// Look whether the pod uses less memory than it may from now on. Outcome: `Done`.
+    CheckMemory(MemoryCheck),
     /// Send a signal to a container's init process. Outcome: `Done`, also when it has ended.
     Signal(SignalRequest),
     /// Read the termination message of a container that has ended. Outcome: `TerminationMessage`.
@@ -237,6 +239,7 @@ impl Act {
 
             Self::LookAtTask(_) => ("look-at-task", None),
             Self::ResizeContainer(_) => ("resize-container", Leaves),
+            Self::CheckMemory(_) => ("check-memory", None),
             Self::Signal(_) => ("signal", None),
             Self::ReadTerminationMessage(_) => ("read-termination-message", None),
             Self::RemoveContainer(_) => ("remove-container", TakesAway),

@@ -148,6 +148,8 @@ pub struct Resizing {
     pub generation: Option<i64>,
     /// Why the last try has failed.
     pub error: Option<String>,
+    /// What the pod as a whole has at most, where it named something else for itself before and its cgroup may still go by that.
+    pub whole: Option<CpuMemory>,
 }
 
 /// What a run has of the resources that can be changed.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     id::{ContainerId, ContainerName, PodName, PodUid},
-    spec::{ContainerKind, CpuMemory, QosClass},
+    spec::{ContainerKind, CpuMemory, QosClass, Quantities, Resources},
 };
 
 /// `status` of a pod.
@@ -36,6 +36,8 @@ pub struct PodStatus {
     pub qos: QosClass,
     /// Whether its runtime makes mounts read-only with all that is mounted below them.
     pub recursive_read_only: bool,
+    /// What it takes as a whole; of one that was rejected nothing.
+    pub resources: Option<PodResources>,
     /// Init containers and sidecars, in spec order.
     pub init_containers: Vec<ContainerStatus>,
     /// Main containers, by name.
@@ -49,6 +51,15 @@ impl PodStatus {
     pub fn all_containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         self.init_containers.iter().chain(&self.containers).chain(&self.ephemeral_containers)
     }
+}
+
+/// What a pod takes as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodResources {
+    /// What is set aside for it: `status.allocatedResources`.
+    pub allocated: Quantities,
+    /// What it has: `status.resources`.
+    pub has: Resources,
 }
 
 /// Addresses of a wired pod.

@@ -82,6 +82,7 @@ pub const KINDS: &[&str] = &[
     "keep-end",
     "look-at-task",
     "resize-container",
+    "check-memory",
     "signal",
     "read-termination-message",
     "remove-container",
@@ -183,6 +184,7 @@ impl EffectKind {
             Act::ResizeContainer(request) => {
                 on(Lane::Resizes, RUNTIME).alone("resources of container", &request.id)
             }
+            Act::CheckMemory(_) => on(Lane::Kernel, LOCAL),
             Act::Signal(_) => on(Lane::Signals, SIGNAL_DEADLINE),
             Act::ReadTerminationMessage(_) => without_lane(LOCAL),
             Act::RemoveContainer(_) => on(Lane::Stop, RUNTIME),

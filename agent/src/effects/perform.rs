@@ -133,6 +133,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::KeepEnd(record) => end::keep(host, *record).await,
         Act::LookAtTask(request) => look_in::at_task(host, &request).await,
         Act::ResizeContainer(request) => resize::container(host, pod, *request).await,
+        Act::CheckMemory(request) => resize::check_memory(host, pod, request).await,
         Act::Signal(request) => signal::send(host, &request).await,
         Act::ReadTerminationMessage(request) => termination::read(host, pod, *request).await,
         Act::RemoveContainer(request) => container::remove(host, &request.id).await,

@@ -13,6 +13,7 @@ mod operations;
 mod pods;
 mod probes;
 mod process;
+mod resizes;
 mod subject;
 mod turns;
 
@@ -27,7 +28,7 @@ use berth_core::{
     event::Outcome,
     failure::Failure,
     id::PodUid,
-    metrics::{Ends, NodeStart, Starts, changes, rejection},
+    metrics::{Ends, NodeStart, ResizeMeasure, Starts, changes, rejection},
     pod::port::{probe::ProbeAnswer, status::Published},
     server::Check,
     status::PodEvent,
@@ -39,7 +40,7 @@ use serde::Deserialize;
 
 use self::{
     asked::Asked, changes::Changed, health::Health, now::Present, operations::Operations, pods::Pods,
-    probes::Probes, process::Process, turns::Turns,
+    probes::Probes, process::Process, resizes::Resizes, turns::Turns,
 };
 pub use self::{
     in_cluster::{Certified, InCluster},
@@ -61,6 +62,7 @@ struct Inner {
     turns: Turns,
     in_cluster: InCluster,
     present: Present,
+    resizes: Resizes,
     process: Process,
     probes: Probes,
     health: Health,
@@ -111,6 +113,7 @@ impl Metrics {
             turns: Turns::new(&registry)?,
             in_cluster: InCluster::new(&registry, NodeStart::new(booted, began))?,
             present: Present::new(&registry)?,
+            resizes: Resizes::new(&registry)?,
             probes: Probes::new(process.started())?,
             health: Health::new(process.started())?,
             process,
@@ -308,6 +311,11 @@ impl Metrics {
         }
     }
 
+    /// This was measured of resizes.
+    pub fn resizes(&self, measured: &[ResizeMeasure]) {
+        measured.iter().for_each(|one| self.0.resizes.measured(one));
+    }
+
     /// A pod is no longer here.
     pub fn withdrawn(&self, uid: &PodUid, now: Timestamp) {
         let mut of_pods = self.of_pods();
@@ -328,7 +336,9 @@ impl Metrics {
     pub fn text(&self) -> String {
         // What is counted anew is shown as a whole.
         let _alone = self.0.looking.lock().unwrap_or_else(PoisonError::into_inner);
-        self.0.present.count(&self.0.view.pods());
+        let pods = self.0.view.pods();
+        self.0.present.count(&pods);
+        self.0.resizes.count(pods.iter().map(|pod| &*pod.status));
         self.0.process.look();
         text_of(&self.0.registry)
     }

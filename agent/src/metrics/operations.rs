@@ -25,6 +25,7 @@ fn of(effect: &str) -> Operation {
         "kill-shim" => Operation::Runtime("stop_podsandbox"),
         "ensure-rootfs" => Operation::Runtime("create_container"),
         "start-container" => Operation::Runtime("start_container"),
+        "resize-container" => Operation::Runtime("update_container"),
         "signal" => Operation::Runtime("stop_container"),
         "remove-container" => Operation::Runtime("remove_container"),
         "look-at-task" => Operation::Runtime("container_status"),

@@ -1,5 +1,6 @@
 mod changes;
 mod missing;
+mod resizes;
 mod subject;
 mod table;
 
@@ -66,6 +67,7 @@ fn published(phase: Phase, state: ContainerState) -> Published {
         start_time: None,
         qos: QosClass::BestEffort,
         recursive_read_only: false,
+        resources: None,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: vec![container],

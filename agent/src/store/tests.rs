@@ -87,7 +87,11 @@ fn record() -> PodRecord {
             generation: Some(3),
             unallocated: Some(Unallocated { is_infeasible: true, message: "never".to_owned() }),
         }),
-        resizing: Some(Resizing { generation: Some(2), error: Some("no luck".to_owned()) }),
+        resizing: Some(Resizing {
+            generation: Some(2),
+            error: Some("no luck".to_owned()),
+            whole: Some(CpuMemory { cpu_request: 1, cpu_limit: 2, memory_request: 3, memory_limit: 4 }),
+        }),
         started_at: Timestamp::from_second(5).unwrap(),
         goal: Goal::Removed,
         sandbox: 2,
@@ -308,7 +312,7 @@ fn half_a_record_gives_a_pod_no_other_resources() {
     let version = |(milli, generation, is_resizing): (u32, Option<i64>, bool)| {
         let resize =
             generation.map(|it| Resize { allocated: asks(500), generation: Some(it), unallocated: None });
-        let resizing = is_resizing.then_some(Resizing { generation: Some(3), error: None });
+        let resizing = is_resizing.then_some(Resizing { generation: Some(3), error: None, whole: None });
         PodRecord { manifest: asks(milli), resize, resizing, ..record() }
     };
     let (admitted, resized, allocated) = ((500, None, false), (800, Some(2), false), (900, None, true));

@@ -136,6 +136,9 @@ struct WireUnallocated {
 struct WireResizing {
     generation: Option<i64>,
     error: Option<String>,
+    /// Earlier agents of version 2 pass over it: the cgroup goes by what is allocated then, whatever still has more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    whole: Option<WireCpuMemory>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -322,10 +325,11 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
                 message: why.message.clone(),
             }),
         }),
-        resizing: record
-            .resizing
-            .as_ref()
-            .map(|resizing| WireResizing { generation: resizing.generation, error: resizing.error.clone() }),
+        resizing: record.resizing.as_ref().map(|resizing| WireResizing {
+            generation: resizing.generation,
+            error: resizing.error.clone(),
+            whole: resizing.whole.map(WireCpuMemory::from),
+        }),
         started_at: record.started_at,
         goal: Some(match record.goal {
             Goal::Wanted => WireGoal::Wanted,
@@ -418,7 +422,11 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         },
         manifest: Arc::from(manifest),
         resize: wire.resize.map(WireResize::record),
-        resizing: wire.resizing.map(|it| Resizing { generation: it.generation, error: it.error }),
+        resizing: wire.resizing.map(|it| Resizing {
+            generation: it.generation,
+            error: it.error,
+            whole: it.whole.map(CpuMemory::from),
+        }),
         started_at: wire.started_at,
         goal,
         sandbox: wire.sandbox,

@@ -16,7 +16,6 @@ pub struct Explained {
 
 const PODS: &str = "docs/differences.md, What pods and the Node show otherwise";
 const WANTED: &str = "docs/decisions/0028-where-berth-is-not-as-the-kubelet.md";
-const STATUSES: &str = "docs/decisions/0033-which-statuses-are-told-at-once.md";
 
 /// Cases that no node takes.
 const REJECTED: [&str; 10] = [
@@ -35,13 +34,13 @@ const REJECTED: [&str; 10] = [
 /// All of them.
 pub const EXPLAINED: &[Explained] = &[
     Explained {
-        what: "sums of resources of the pod as a whole are not told",
-        at: STATUSES,
+        what: "a limit of memory of the pod as a whole that is the kernel's largest number is not told",
+        at: PODS,
         is: |finding| {
-            let of_whole =
-                |path: &str| path.starts_with("resources/") || path.starts_with("allocatedResources/");
-            let path = &finding.difference.path;
-            path.strip_prefix("status/").is_some_and(of_whole) || has_changed_too(finding, of_whole)
+            let Difference { path, theirs, .. } = &finding.difference;
+            let is_limit = |path: &str| path == "resources/limits/memory";
+            let is_none = theirs == "9007199254740988Ki" && path.strip_prefix("status/").is_some_and(is_limit);
+            is_none || has_changed_too(finding, is_limit)
         },
     },
     Explained {

@@ -28,18 +28,18 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-fn pending(pod: &Value) -> Option<&Value> {
+pub(crate) fn pending(pod: &Value) -> Option<&Value> {
     condition(pod, "PodResizePending")
 }
 
 /// Events of a reason.
-fn events(cluster: &Cluster, reason: &str) -> Result<Vec<Value>> {
+pub(crate) fn events(cluster: &Cluster, reason: &str) -> Result<Vec<Value>> {
     let all = cluster.get_json("/api/v1/namespaces/default/events")?;
     let all = all["items"].as_array().context("no events")?.clone();
     Ok(all.into_iter().filter(|event| event["reason"] == reason).collect())
 }
 
-fn deleted(cluster: &Cluster, pods: &[&str]) -> Result<()> {
+pub(crate) fn deleted(cluster: &Cluster, pods: &[&str]) -> Result<()> {
     let now = json!({ "gracePeriodSeconds": 1 });
     pods.iter().try_for_each(|pod| {
         cluster.request("DELETE", &path(pod), "application/json", &now)?;
@@ -48,10 +48,10 @@ fn deleted(cluster: &Cluster, pods: &[&str]) -> Result<()> {
 }
 
 /// Shares or weight, µs in a period, and bytes.
-type Limits = (u64, Option<u64>, Option<u64>);
+pub(crate) type Limits = (u64, Option<u64>, Option<u64>);
 
 /// What a container's cgroup has, without the number of tasks, which is not its pod's to say.
-fn bounds(node: &Node, pod: &Value, container: &str) -> Result<Limits> {
+pub(crate) fn bounds(node: &Node, pod: &Value, container: &str) -> Result<Limits> {
     let uid = pod["metadata"]["uid"].as_str().context("no UID")?;
     let statuses = pod["status"]["containerStatuses"].as_array().context("no statuses")?;
     let status = statuses.iter().find(|status| status["name"] == container).context("no such container")?;
@@ -61,7 +61,7 @@ fn bounds(node: &Node, pod: &Value, container: &str) -> Result<Limits> {
     Ok((own.cpu, own.quota_us, own.memory_bytes))
 }
 
-fn pod_bounds(node: &Node, pod: &Value) -> Result<(Option<u64>, Option<u64>)> {
+pub(crate) fn pod_bounds(node: &Node, pod: &Value) -> Result<(Option<u64>, Option<u64>)> {
     let uid = pod["metadata"]["uid"].as_str().context("no UID")?;
     let own = pod_group(&node.world, "burstable", uid).bounds()?;
     Ok((own.quota_us, own.memory_bytes))
@@ -75,13 +75,13 @@ fn ask(cluster: &Cluster, containers: &Value) -> Result<()> {
     Ok(())
 }
 
-fn resources(requests: (&str, &str), limits: (&str, &str)) -> Value {
+pub(crate) fn resources(requests: (&str, &str), limits: (&str, &str)) -> Value {
     let amounts = |(cpu, memory): (&str, &str)| json!({ "cpu": cpu, "memory": memory });
     json!({ "requests": amounts(requests), "limits": amounts(limits) })
 }
 
 /// All that was asked for by a generation is in force, and the status says so.
-fn is_resized(generation: i64) -> impl Fn(&Value) -> bool {
+pub(crate) fn is_resized(generation: i64) -> impl Fn(&Value) -> bool {
     move |pod| {
         pod["status"]["observedGeneration"] == generation
             && pending(pod).is_none()

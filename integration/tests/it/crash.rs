@@ -27,7 +27,7 @@ use crate::kit::{eventually, pod, pod_dir_of, shell, sleeper, with};
 use crate::plugins::with_plugin;
 use crate::suite::{Body, LONG_LIMIT, Test, of, same, test};
 use crate::unpack::import_packed;
-use crate::{api_changes, behind, collection, image_volumes, interrupted, silent};
+use crate::{api_changes, api_resizes, behind, collection, image_volumes, interrupted, silent};
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -54,6 +54,7 @@ pub(crate) fn tests() -> Vec<Test> {
         &collection::DEATHS,
         &image_volumes::DEATHS,
         &api_changes::DEATHS,
+        &api_resizes::DEATHS,
     ]
     .concat();
     let of_kept_ends = |label: &String| label.contains("-end.");
@@ -104,6 +105,7 @@ fn every_label() -> Result<()> {
         &collection::DEATHS,
         &image_volumes::DEATHS,
         &api_changes::DEATHS,
+        &api_resizes::DEATHS,
     ];
     let points = lists.flatten().chain(elsewhere.concat());
     let tried: BTreeSet<&str> = points.filter_map(|point| point.split('#').next()).collect();

@@ -9,6 +9,7 @@ mod api_deletion;
 mod api_faults;
 mod api_kills;
 mod api_pods;
+mod api_resizes;
 mod api_rights;
 mod api_status;
 mod api_streams;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         service::tests(),
         iptables::tests(),
         api_pods::tests(),
+        api_resizes::tests(),
         api_streams::tests(),
         families::tests(),
         as_kubelet::tests(),

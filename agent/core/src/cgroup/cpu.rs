@@ -45,9 +45,31 @@ pub fn weight(shares: u64) -> u64 {
     10f64.powf(exponent).ceil() as u64
 }
 
+/// Thousandths of a core for CPU shares: those that [`shares`] is given. Source: `SharesToMilliCPU` of `pkg/kubelet/cm/helpers_linux.go`.
+#[must_use]
+pub fn milli_of_shares(shares: u64) -> u64 {
+    (shares * MILLI).div_ceil(SHARES_PER_CPU)
+}
+
+/// Thousandths of a core for CPU time in µs per period.
+#[must_use]
+pub fn milli_of_quota(quota_us: u64, period_us: u64) -> u64 {
+    quota_us.saturating_mul(MILLI) / period_us.max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_read_back() {
+        for milli in (2..5000).chain([256_000]) {
+            assert_eq!(milli_of_shares(shares(milli)), milli);
+        }
+        for (milli, read) in [(10, 10), (55, 55), (1500, 1500), (1, 10)] {
+            assert_eq!(milli_of_quota(quota_us(milli, 100_000).unwrap(), 100_000), read, "{milli}m");
+        }
+    }
 
     #[test]
     fn shares_follow_the_kubelet() {

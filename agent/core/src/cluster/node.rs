@@ -47,9 +47,14 @@ use crate::{
 /// The kubelet whose place this is.
 pub const KUBELET_VERSION: &str = "v1.36.3";
 
-/// Features that a node may declare and this one has: the API server passes WebSockets of exec, attach and port-forward through to it. Source:
-/// `component-helpers/nodedeclaredfeatures/features`.
-const DECLARED_FEATURES: [&str; 2] = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+/// Features that a node may declare and this one has: the API server passes WebSockets of exec, attach and port-forward through to it, and lets
+/// resources of its pods as a whole and of init containers be changed. Source: `component-helpers/nodedeclaredfeatures/features`.
+const DECLARED_FEATURES: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
 
 /// Labels that an existing node is given again when the agent starts (`updateDefaultLabels`).
 const DEFAULT_LABELS: [&str; 11] = [

@@ -5,6 +5,7 @@ mod ends;
 mod image_size;
 mod node_start;
 mod rejection;
+mod resizes;
 mod starts;
 mod working;
 
@@ -17,6 +18,8 @@ pub use ends::{Ends, Over};
 pub use image_size::image_size;
 pub use node_start::{Made, NodeStart, Ready};
 pub use rejection::rejection;
+pub(crate) use resizes::requested;
+pub use resizes::{Infeasible, Requested, ResizeMeasure, Trigger};
 pub use starts::{Started, Starts};
 pub use working::{CONFIGS, LIFECYCLES, working};
 

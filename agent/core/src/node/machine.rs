@@ -25,6 +25,7 @@ use crate::{
     event::{Event, Outcome, Restored},
     failure::Failure,
     id::{OpId, PodUid, SandboxId},
+    metrics::ResizeMeasure,
     observation::{Observation, SandboxReport},
     ops::{Ops, Purpose},
     pod::{PodMachine, Shared, fit, outcome::Slot, plan::Network, port::status::Remains, pulls::Pulls},
@@ -68,6 +69,8 @@ pub struct Node {
     pub(super) qos: Qos,
     pub(super) ops: Ops,
     pub(super) effects: VecDeque<Effect>,
+    /// What was measured since somebody asked.
+    measured: Vec<ResizeMeasure>,
 }
 
 /// How far the node is with what an earlier run of the agent left.
@@ -112,6 +115,7 @@ impl Node {
             qos: Qos::Unset,
             ops: Ops::default(),
             effects: VecDeque::new(),
+            measured: Vec::new(),
         }
     }
 
@@ -150,6 +154,11 @@ impl Node {
     /// The next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
+    }
+
+    /// What was measured since this was asked last.
+    pub fn take_measured(&mut self) -> Vec<ResizeMeasure> {
+        std::mem::take(&mut self.measured)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called.
@@ -338,6 +347,7 @@ impl Node {
             effects: &mut self.effects,
         };
         pod.advance(&mut shared, now);
+        self.measured.append(&mut pod.measured);
         if pod.is_forgotten() {
             if let Boot::Adopting(inherited) = &mut self.boot {
                 inherited.forget(&pod.life().record, now.mono);

@@ -18,17 +18,19 @@ use crate::{
     config::NodeConfig,
     derived::totals,
     id::PodUid,
+    metrics::{Infeasible, ResizeMeasure, Trigger},
     pod::PodMachine,
     spec::{Container, Pod, QosClass, Unallocated},
     status::ConditionKind,
     time::Now,
 };
 
-/// Resources of a pod as a whole are not changed while it runs.
-const OF_POD: &str = "in-place resize of pod-level resources is not supported by this node's agent: the pod goes on with those that it has";
-
 /// As the kubelet says it.
-const WITH_SWAP: &str = "In-place resize of containers with swap is not supported.";
+fn message(why: Infeasible) -> &'static str {
+    match why {
+        Infeasible::Swap => "In-place resize of containers with swap is not supported.",
+    }
+}
 
 /// Resizes that wait.
 #[derive(Debug, Default)]
@@ -38,20 +40,25 @@ pub(super) struct Resizes {
     untold: BTreeSet<PodUid>,
     /// Pods that are being given what was allocated to them: they may take less then.
     under_way: BTreeSet<PodUid>,
-    is_due: bool,
+    /// After what those that wait are to be judged again.
+    due: Option<Trigger>,
 }
 
 impl Resizes {
     /// Those that wait may fit now.
     pub(super) fn room_has_changed(&mut self) {
-        self.is_due = true;
+        self.is_due_after(Trigger::Node);
+    }
+
+    fn is_due_after(&mut self, trigger: Trigger) {
+        self.due.get_or_insert(trigger);
     }
 
     /// A pod is not here any more.
     pub(super) fn gone(&mut self, uid: &PodUid) {
         self.asking.remove(uid);
         self.under_way.remove(uid);
-        self.is_due = true;
+        self.is_due_after(Trigger::PodsRemoved);
     }
 
     /// Something may have changed of a pod.
@@ -60,14 +67,16 @@ impl Resizes {
         if pod.asks_for().is_none() {
             self.asking.remove(uid);
         } else if self.asking.insert(uid.clone()) {
-            self.is_due = true;
+            self.is_due_after(Trigger::PodUpdated);
         }
         if life.record.resizing.is_some() {
             self.under_way.insert(uid.clone());
         } else if self.under_way.remove(uid) {
-            self.is_due = true;
+            self.is_due_after(Trigger::PodResized);
         }
-        self.is_due |= !self.asking.is_empty() && !takes_room(life);
+        if !self.asking.is_empty() && !takes_room(life) {
+            self.is_due_after(Trigger::PodTerminated);
+        }
     }
 
     /// Whether a pod asks for something that is to be judged first.
@@ -76,7 +85,7 @@ impl Resizes {
         if is_unjudged {
             self.asking.insert(pod.uid().clone());
             self.untold.insert(pod.uid().clone());
-            self.is_due = true;
+            self.is_due_after(Trigger::PodUpdated);
         }
         is_unjudged
     }
@@ -88,24 +97,28 @@ enum Verdict {
     Allocated,
     /// Others are being ended for it. The kubelet waits until they have.
     Waits,
-    /// Not, or not yet.
-    Left {
+    /// Not yet.
+    Deferred {
         /// The reason that the event names.
         reason: String,
-        why: Unallocated,
+        message: String,
     },
+    /// Never.
+    Infeasible(Infeasible),
 }
 
 impl Node {
     /// Judges those that wait, when one of them may fit that did not.
     pub(super) fn judge_resizes(&mut self, now: Now) {
         // Each further round follows room that others have given.
-        while self.sources.have_spoken() && std::mem::take(&mut self.resizes.is_due) {
-            self.judge_all(now);
+        while self.sources.have_spoken()
+            && let Some(trigger) = self.resizes.due.take()
+        {
+            self.judge_all(trigger, now);
         }
     }
 
-    fn judge_all(&mut self, now: Now) {
+    fn judge_all(&mut self, trigger: Trigger, now: Now) {
         for uid in self.in_turn() {
             let asked = self.pods.get(&uid).and_then(|pod| Some((Arc::clone(pod.spec()), pod.asks_for()?)));
             let asked = asked.map(|(has, asked)| (has, Arc::clone(asked)));
@@ -113,9 +126,16 @@ impl Node {
                 let verdict = self.judge_resize(&has, &asked, now);
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     match verdict {
-                        Verdict::Allocated => pod.allocate(now.mono),
+                        Verdict::Allocated => pod.allocate(trigger, now.mono),
                         Verdict::Waits => {}
-                        Verdict::Left { reason, why } => pod.leave_unallocated(&reason, why),
+                        Verdict::Deferred { reason, message } => {
+                            pod.leave_unallocated(&reason, Unallocated { is_infeasible: false, message });
+                        }
+                        Verdict::Infeasible(why) => {
+                            pod.measured.push(ResizeMeasure::Infeasible(why));
+                            let message = message(why).to_owned();
+                            pod.leave_unallocated("Infeasible", Unallocated { is_infeasible: true, message });
+                        }
                     }
                 }
             }
@@ -145,9 +165,8 @@ impl Node {
     }
 
     fn judge_resize(&mut self, has: &Pod, asked: &Pod, now: Now) -> Verdict {
-        if let Some(message) = infeasible(has, asked, &self.config) {
-            let why = Unallocated { is_infeasible: true, message: message.to_owned() };
-            return Verdict::Left { reason: "Infeasible".to_owned(), why };
+        if let Some(why) = infeasible(has, asked, &self.config) {
+            return Verdict::Infeasible(why);
         }
         let others = self.specs(|pod| takes_room(pod.life()) && *pod.uid() != asked.uid);
         let refusals = self.refusals(asked, &Occupied::by(others.iter().map(|pod| &**pod)));
@@ -161,7 +180,7 @@ impl Node {
             },
             Some(_) | None => (first.reason(), first.message()),
         };
-        Verdict::Left { reason, why: Unallocated { is_infeasible: false, message } }
+        Verdict::Deferred { reason, message }
     }
 }
 
@@ -172,10 +191,7 @@ fn is_more(has: &Pod, asked: &Pod) -> bool {
 }
 
 /// Why it can never be allocated.
-fn infeasible(has: &Pod, asked: &Pod, node: &NodeConfig) -> Option<&'static str> {
-    if has.resources != asked.resources {
-        return Some(OF_POD);
-    }
+fn infeasible(has: &Pod, asked: &Pod, node: &NodeConfig) -> Option<Infeasible> {
     let swaps = |pod: &Pod, container: &Container| swap_max(pod, &container.resources, node) > Some(0);
     let changes_swap = |container: &Container| {
         let before = has.fixed_containers().find(|before| before.name == container.name);
@@ -185,7 +201,7 @@ fn infeasible(has: &Pod, asked: &Pod, node: &NodeConfig) -> Option<&'static str>
                 && (swaps(has, before) || swaps(asked, container))
         })
     };
-    asked.fixed_containers().any(|container| changes_swap(container)).then_some(WITH_SWAP)
+    asked.fixed_containers().any(|container| changes_swap(container)).then_some(Infeasible::Swap)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::{
     effect::{Act, Effect},
     failure::FailureKind,
     id::{ContainerName, OpId, PodUid},
+    metrics::{ResizeMeasure, requested},
     ops::{Ops, Purpose},
     record::Goal,
     spec::{Container, ContainerKind, Pod},
@@ -50,6 +51,10 @@ pub struct PodMachine {
     pub(super) given_up: Vec<OpId>,
     /// The version whose resources are asked for, while it has others.
     pub(super) wanted: Option<Asked>,
+    /// Since when what is allocated is being put into force, by the try that is under way.
+    pub(super) trying_since: Option<Mono>,
+    /// What was measured since somebody asked.
+    pub(crate) measured: Vec<ResizeMeasure>,
     unwired: Option<String>,
     wake_at: Option<Mono>,
     pub(super) forgotten: bool,
@@ -84,6 +89,8 @@ impl PodMachine {
             publishing: Publishing::nothing(),
             given_up: Vec::new(),
             wanted: None,
+            trying_since: None,
+            measured: Vec::new(),
             unwired: None,
             wake_at: None,
             forgotten: false,
@@ -151,6 +158,8 @@ impl PodMachine {
             }
             return;
         }
+        let asks: Vec<_> = requested(self.newest(), &spec).collect();
+        self.measured.extend(asks);
         let wanted = Arc::clone(&spec);
         let spec = resize::with_allocated(&self.life.spec, spec);
         self.ask_for(wanted, spec.resize.as_ref());

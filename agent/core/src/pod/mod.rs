@@ -33,5 +33,6 @@ mod text;
 mod turn;
 
 pub use machine::{PodMachine, Shared};
+pub(crate) use plan::is_resizable;
 pub use text::go_duration;
 pub(crate) use text::network_not_ready;

@@ -42,6 +42,8 @@ pub enum Slot {
     Start(ContainerName),
     /// The cgroup of a run of a container, which is to have this of a resource.
     Resize(ContainerName, ContainerId, Resizable, CpuMemory),
+    /// Whether the memory limit of the pod can become lower.
+    CheckMemory,
     /// Signal to a container.
     Signal(ContainerName),
     /// Termination message of a container.
@@ -79,6 +81,7 @@ impl PodMachine {
             Slot::Resize(name, id, resource, given) => {
                 self.container_resized(ended, (&name, &id), (resource, given), result);
             }
+            Slot::CheckMemory => self.memory_checked(ended, result),
             Slot::Signal(name) => self.signalled(op, &name, result, now.mono),
             // The node takes its answer: one that changes nothing costs no plan.
             Slot::Probe(name, kind) => {

@@ -73,6 +73,8 @@ pub enum Step {
     Begun(ContainerName),
     /// Give the cgroup of a container what is allocated to it of a resource.
     Resize(ContainerName, Resizable),
+    /// Have the pod's cgroup go by what the pod names for itself now.
+    SettleWhole,
     /// What is allocated is in force everywhere.
     Resized,
     /// Send a container its stop signal.
@@ -133,8 +135,15 @@ impl PodMachine {
             Step::RunHook(name, moment) => self.run_hook(&name, moment, shared, now.mono),
             Step::ShowHook(name) => self.show_hook(&name),
             Step::Begun(name) => self.begun(&name),
-            Step::Resize(name, resource) => self.resize_container(&name, resource, shared),
-            Step::Resized => self.resized(),
+            Step::Resize(name, resource) => {
+                self.try_resize(now.mono);
+                self.resize_container(&name, resource, shared);
+            }
+            Step::SettleWhole => {
+                self.try_resize(now.mono);
+                self.settle_whole(shared);
+            }
+            Step::Resized => self.resized(now.mono),
             Step::Term(name) => self.signal(&name, Sent::Term, shared, now),
             Step::Kill(name) => self.signal(&name, Sent::Kill, shared, now),
             Step::ReadTerminationMessage(name) => self.read_termination_message(&name, shared),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::{Container, Pod};
 use crate::id::ContainerName;
 
 /// Requests and limits of a container or of a pod.
@@ -28,7 +29,7 @@ pub struct Quantities {
     pub extended: BTreeMap<String, u64>,
 }
 
-/// What of a container can be changed while it runs, each 0 where it is not named.
+/// What of a container or a pod can be changed while it runs, each 0 where it is not named.
 ///
 /// Source: `resourceRequirements` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,9 +54,26 @@ pub enum Resizable {
 }
 
 impl CpuMemory {
-    /// Those of a container.
+    /// Those of a container: what it does not limit itself is limited by its pod. Source: `GetLimits` of `pkg/kubelet/util/util.go`.
     #[must_use]
-    pub fn of(resources: &Resources) -> Self {
+    pub fn of(pod: &Pod, container: &Container) -> Self {
+        let (own, whole) = (Self::named(&container.resources), Self::of_pod(pod));
+        let limit = |own: u64, whole: u64| if own > 0 { own } else { whole };
+        Self {
+            cpu_limit: limit(own.cpu_limit, whole.cpu_limit),
+            memory_limit: limit(own.memory_limit, whole.memory_limit),
+            ..own
+        }
+    }
+
+    /// Those that a pod names for itself.
+    #[must_use]
+    pub fn of_pod(pod: &Pod) -> Self {
+        pod.resources.as_ref().map(Self::named).unwrap_or_default()
+    }
+
+    /// Those that are named.
+    fn named(resources: &Resources) -> Self {
         let Resources { requests, limits } = resources;
         Self {
             cpu_request: requests.cpu_milli.unwrap_or(0),

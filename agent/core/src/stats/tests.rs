@@ -285,6 +285,7 @@ fn status(containers: Vec<ContainerStatus>) -> PodStatus {
         start_time: Some(at(0)),
         qos: QosClass::BestEffort,
         recursive_read_only: false,
+        resources: None,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers,

@@ -233,7 +233,7 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule about a node.
-pub(crate) const RULES: [&str; 39] = [
+pub(crate) const RULES: [&str; 40] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is given what was allocated to it",
     "a container is made from its image",
@@ -253,6 +253,7 @@ pub(crate) const RULES: [&str; 39] = [
     "an ephemeral container runs once",
     "at rest a container has what is allocated to it",
     "at rest a pod has ended when it is over",
+    "at rest a pod has what it names for itself",
     "at rest a pod is ready when all of it runs",
     "at rest a resize waits where it does not fit",
     "at rest the phase is right",
@@ -350,8 +351,7 @@ impl Oracle {
             for container in spec.all_containers() {
                 let runs = account.runs.entry(container.name.clone()).or_default();
                 let is_other = |run: &Run| {
-                    run.container.hash != container.hash
-                        || resizes::restarts_for(container, &run.container.resources)
+                    run.container.hash != container.hash || resizes::restarts_for(spec, container, run)
                 };
                 let open = runs.iter_mut().filter(|run| is_other(run) && !run.is_told);
                 open.for_each(|run| {

@@ -154,15 +154,13 @@ pub(crate) fn container(name: &str) -> Container {
 /// A manifest of its own for each version of a pod, with what it asks for.
 pub(crate) fn manifest(pod: &Pod, version: u64) -> Arc<str> {
     let amounts = |of: &Quantities| json!({ "cpu": of.cpu_milli, "memory": of.memory_bytes });
-    let one = |one: &Arc<Container>| {
-        let Resources { requests, limits } = &one.resources;
-        json!({
-            "name": one.name.as_str(),
-            "resources": { "requests": amounts(requests), "limits": amounts(limits) },
-        })
-    };
+    let resources =
+        |of: &Resources| json!({ "requests": amounts(&of.requests), "limits": amounts(&of.limits) });
+    let one =
+        |one: &Arc<Container>| json!({ "name": one.name.as_str(), "resources": resources(&one.resources) });
     let containers: Vec<Value> = pod.containers.iter().map(one).collect();
-    json!({ "name": pod.name.name, "version": version, "spec": { "containers": containers } })
+    let own = pod.resources.as_ref().map(resources);
+    json!({ "name": pod.name.name, "version": version, "spec": { "containers": containers, "resources": own } })
         .to_string()
         .into()
 }

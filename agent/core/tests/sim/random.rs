@@ -94,6 +94,7 @@ fn random_lives() {
         "images mounted",
         "ends that call for all to begin anew",
         "resizes asked for",
+        "resizes of whole pods asked for",
         "resizes allocated",
         "resizes done",
     ];

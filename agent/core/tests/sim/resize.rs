@@ -9,7 +9,7 @@ use berth_core::{
     effect::{Act, Effect},
     failure::FailureKind,
     id::PodUid,
-    spec::{Pod, QosClass, ResizePolicy},
+    spec::{Pod, QosClass, ResizePolicy, Resources},
     status::{Condition, ConditionKind},
 };
 
@@ -53,7 +53,10 @@ fn level(run: &Run) -> (u64, u64) {
 fn done(run: &Run) -> Vec<String> {
     let names = std::collections::BTreeMap::new();
     let is_of_cgroups = |effect: &&Effect| {
-        matches!(effect, Effect::Pod { act: Act::EnsureCgroup(_) | Act::ResizeContainer(_), .. })
+        matches!(
+            effect,
+            Effect::Pod { act: Act::EnsureCgroup(_) | Act::ResizeContainer(_) | Act::CheckMemory(_), .. }
+        )
     };
     let text = |effect: &Effect| crate::tell::effect(effect, &names).replace("uid-web ", "");
     run.told.iter().filter(is_of_cgroups).map(text).collect()
@@ -208,13 +211,150 @@ fn those_that_restart_end_before_limits_of_others_become_lower() {
     let at = run.until_asked(is_resize);
     assert_eq!(run.world.running(&uid(), "main"), None);
     let Effect::Pod { act: Act::ResizeContainer(request), .. } = &run.open[at] else { panic!("another") };
-    let bounds: Vec<_> = request.bounds.iter().map(|bound| (&bound.container, bound.limit / MIB)).collect();
+    let bounds: Vec<_> =
+        request.lowered.bounds.iter().map(|bound| (&bound.container, bound.limit / MIB)).collect();
     let other = Some((request.name.clone(), request.id.clone()));
     assert_eq!(bounds, [(&None, 200), (&other, 150)]);
     run.settle();
     run.advance(Duration::from_secs(60), Run::settle);
     assert_eq!((given(&run, "main"), given(&run, "other"), level(&run)), ((100, 50), (200, 150), (300, 200)));
     assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// A version of a pod that may use so much as a whole: thousandths of a core, and MiB. One of its containers has limits of its own.
+fn whole(generation: i64, (milli, mib): (u64, u64)) -> Pod {
+    let mut pod = version(generation, [(100, 100), (200, 200)]);
+    pods::edit(&mut pod, "other").resources = Resources::default();
+    pod.resources = Some(pods::resources((50, 50 * MIB), (milli, mib * MIB)));
+    Pod { manifest: pods::manifest(&pod, u64::try_from(generation).unwrap()), ..pod }
+}
+
+/// A node on which a pod runs that may use so much as a whole.
+fn running_whole(limits: (u64, u64)) -> Run {
+    let mut run = Run::new();
+    run.settle();
+    run.want(whole(1, limits));
+    run.settle();
+    assert_eq!((given(&run, "main"), given(&run, "other"), level(&run)), ((100, 100), limits, limits));
+    run.told.clear();
+    run
+}
+
+#[test]
+fn what_a_pod_names_for_itself_grows_before_and_shrinks_after_those_that_share_it() {
+    let mut run = running_whole((300, 300));
+    run.want(whole(2, (500, 400)));
+    run.settle();
+    let expected = [
+        "ensure-cgroup memory=419430400 quota=50000",
+        "resize-container other memory=419430400",
+        "resize-container other quota=50000",
+    ];
+    assert_eq!(done(&run), expected);
+    run.told.clear();
+    run.want(whole(3, (200, 300)));
+    run.settle();
+    let expected = [
+        "resize-container other memory=314572800",
+        "resize-container other quota=20000",
+        "check-memory 314572800",
+        "ensure-cgroup memory=314572800 quota=20000",
+    ];
+    assert_eq!(done(&run), expected);
+    assert_eq!((given(&run, "other"), level(&run)), ((200, 300), (200, 300)));
+    assert_eq!(run.world.starts.values().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(run.world.records[&uid()].resizing, None);
+    assert_eq!(run.notes("ResizeCompleted").count(), 1);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Nothing of its containers changes: they have limits of their own.
+#[test]
+fn a_pod_that_uses_too_much_keeps_its_limit_and_says_so() {
+    let version = |generation, mib| {
+        let mut pod = whole(generation, (500, mib));
+        pods::edit(&mut pod, "other").resources = pods::resources((10, MIB), (200, 100 * MIB));
+        pod
+    };
+    let mut run = Run::new();
+    run.settle();
+    run.want(version(1, 300));
+    run.settle();
+    run.told.clear();
+    run.world.used.insert(uid(), 250 * MIB);
+    run.want(version(2, 200));
+    run.settle();
+    let told = condition(&run, ConditionKind::PodResizeInProgress).expect("it says so");
+    assert_eq!((told.reason.as_str(), told.message.as_str()), ("Error", "cannot decrease memory limits"));
+    assert_eq!((done(&run), level(&run)), (vec!["check-memory 209715200".to_owned()], (500, 300)));
+    // What has ended meanwhile runs again.
+    let id = run.world.running(&uid(), "main").unwrap();
+    let now = run.now;
+    run.world.exit(&id, 1, now);
+    run.report();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!((given(&run, "main"), level(&run)), ((100, 100), (500, 300)));
+    run.restart(None);
+    run.world.used.remove(&uid());
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!((condition(&run, ConditionKind::PodResizeInProgress), level(&run)), (None, (500, 200)));
+    for (reason, count) in [("ResizeStarted", 1), ("ResizeError", 1), ("ResizeCompleted", 1)] {
+        assert_eq!(run.notes(reason).count(), count, "{reason}");
+    }
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// That of its pod is its own, where it has none.
+#[test]
+fn a_container_restarts_for_a_limit_of_its_pod_where_its_policy_says_so() {
+    let version = |generation, limits| {
+        let mut pod = whole(generation, limits);
+        for name in ["main", "other"] {
+            pods::edit(&mut pod, name).resize_policy =
+                ResizePolicy { memory_restarts: true, cpu_restarts: false };
+        }
+        pod
+    };
+    let mut run = Run::new();
+    run.settle();
+    run.want(version(1, (300, 300)));
+    run.settle();
+    let [main, other] = ["main", "other"].map(|name| run.world.running(&uid(), name));
+    run.want(version(2, (400, 300)));
+    run.settle();
+    assert_eq!(run.world.running(&uid(), "other"), other, "not for CPU");
+    run.want(version(3, (400, 350)));
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!(run.world.running(&uid(), "main"), main, "it has a limit of its own");
+    assert_ne!(run.world.running(&uid(), "other"), other);
+    assert_eq!((given(&run, "other"), level(&run)), ((400, 350), (400, 350)));
+    assert_eq!(run.notes("ResizeCompleted").count(), 2);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn a_kill_at_any_point_of_a_resize_of_a_pod_ends_in_the_same_state() {
+    for (from, to) in [((300, 300), (500, 200)), ((500, 200), (300, 300))] {
+        let mut points = 0;
+        loop {
+            let mut run = running_whole(from);
+            run.want(whole(2, to));
+            let is_over = !(0..points).all(|_| run.settle_one());
+            run.restart(None);
+            run.settle();
+            run.advance(Duration::from_secs(60), Run::settle);
+            assert_eq!((given(&run, "other"), level(&run)), (to, to), "killed at {points}");
+            assert_eq!(run.world.records[&uid()].resizing, None, "killed at {points}");
+            assert_eq!(run.world.starts.values().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 1]);
+            assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
+            if is_over {
+                break;
+            }
+            points += 1;
+        }
+        assert!(points > 8, "only {points} points");
+    }
 }
 
 /// Each agent takes up what the one before was at, wherever that was killed.

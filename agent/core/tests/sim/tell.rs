@@ -95,6 +95,9 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
             let named = named.into_iter().filter_map(|(name, amount)| Some(format!(" {name}={}", amount?)));
             format!(" {}{}", request.name, named.collect::<String>())
         }
+        Act::CheckMemory(request) => {
+            request.bounds.iter().fold(String::new(), |text, bound| format!("{text} {}", bound.limit))
+        }
         Act::EnsureCgroup(request) => {
             let values = &request.values;
             let named = [("memory", values.memory_bytes_max), ("quota", values.cpu_quota_us)];

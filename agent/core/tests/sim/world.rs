@@ -43,7 +43,10 @@ use berth_core::{
     users::HostIds,
 };
 
-pub(crate) use self::{given::Given, processes::Manner};
+pub(crate) use self::{
+    given::{Bound, Given},
+    processes::Manner,
+};
 use crate::oracle::Oracle;
 
 /// What is on the node.
@@ -56,6 +59,8 @@ pub(crate) struct World {
     pub(crate) cgroups: BTreeMap<PodUid, QosClass>,
     /// What the cgroups of pods bound.
     pub(crate) levels: BTreeMap<PodUid, Given>,
+    /// Bytes of memory that a pod uses, where that counts.
+    pub(crate) used: BTreeMap<PodUid, u64>,
     pub(crate) volumes: BTreeSet<(PodUid, VolumeName)>,
     pub(crate) contents: Contents,
     pub(crate) netns: BTreeMap<SandboxId, PodUid>,
@@ -182,7 +187,7 @@ impl Container {
             hash: request.container.hash,
             sandbox: request.sandbox.clone(),
             task,
-            given: Given::of(&request.container),
+            given: Given::made(&request.plan.spec),
         }
     }
 
@@ -272,6 +277,7 @@ impl World {
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
             Act::LookAtTask(request) => Some(self.look_at_task(request)),
             Act::ResizeContainer(request) => Some(Ok(self.resize(pod, request))),
+            Act::CheckMemory(request) => Some(self.check_memory(pod, request)),
             Act::Signal(request) => {
                 self.judge(|oracle| oracle.signal_sent(pod, &request.id, &request.signal));
                 self.signal(request, now);

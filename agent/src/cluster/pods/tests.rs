@@ -86,6 +86,7 @@ fn published(pod: Arc<Pod>, phase: Phase, remains: Remains) -> Published {
         start_time: None,
         qos: QosClass::BestEffort,
         recursive_read_only: false,
+        resources: None,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: Vec::new(),

@@ -9,7 +9,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::PodUid,
     observation::ObservedTask,
-    pod::port::resize::{MemoryBound, ResizeRequest, below_usage},
+    pod::port::resize::{MemoryBound, MemoryCheck, ResizeRequest, below_usage},
 };
 use berth_proto::{client::CallError, task, ttrpc::Code};
 use containerd_client::services::v1::UpdateTaskRequest;
@@ -28,7 +28,7 @@ pub(in crate::effects) async fn container(
     pod: &PodUid,
     request: ResizeRequest,
 ) -> Result<Outcome, Failure> {
-    check(host, pod, &request).await?;
+    check(host, pod, &request.lowered).await?;
     let id = request.id.as_str();
     let value =
         serde_json::to_vec(&request.resources).map_err(|error| failed(FailureKind::Config, &error))?;
@@ -70,7 +70,15 @@ async fn through_containerd(
 }
 
 /// Looks whether all that becomes less is enough for what is used.
-async fn check(host: &Arc<Host>, pod: &PodUid, request: &ResizeRequest) -> Result<(), Failure> {
+pub(in crate::effects) async fn check_memory(
+    host: &Arc<Host>,
+    pod: &PodUid,
+    request: MemoryCheck,
+) -> Result<Outcome, Failure> {
+    check(host, pod, &request).await.map(|()| Outcome::Done)
+}
+
+async fn check(host: &Arc<Host>, pod: &PodUid, request: &MemoryCheck) -> Result<(), Failure> {
     if request.bounds.is_empty() {
         return Ok(());
     }

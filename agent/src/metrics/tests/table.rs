@@ -3,9 +3,13 @@
 //! Sources: `pkg/kubelet/metrics/metrics.go`, `pkg/kubelet/certificate/kubelet.go`, `cmd/kubelet/app/server.go`,
 //! `pkg/kubelet/prober/prober_manager.go`, `pkg/volume/util/metrics.go`, `k8s.io/component-base/metrics`.
 
+use berth_core::{
+    metrics::{Infeasible, Requested, ResizeMeasure, Trigger},
+    status::ConditionKind,
+};
 use prometheus::proto::{MetricFamily, MetricType};
 
-use super::*;
+use super::{resizes::resizing, *};
 
 const DEFAULT: &str = "0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10";
 const OPERATION: &str = "0.005 0.0125 0.03125 0.078125 0.1953125 0.48828125 1.220703125 3.0517578125 7.62939453125 19.073486328125 \
@@ -14,6 +18,7 @@ const START: &str = "0.5 1 2 3 4 5 6 8 10 20 30 45 60 120 180 240 300 360 480 60
 const PULL: &str = "1 5 10 20 30 60 120 180 240 300 360 480 600 900 1200 1800 2700 3600";
 const VOLUME: &str = "0.1 0.25 0.5 1 2.5 5 10 15 25 50 120 300 600";
 const TOLD: &str = "0.01 0.05 0.1 0.5 1 5 10 20 30 45 60";
+const RESIZE: &str = "10 50 100 500 1000 2000 5000 10000 20000 30000 60000 120000 300000 600000";
 const ROTATION: &str = "60 3600 14400 86400 604800 2592000 7776000 15552000 31104000 124416000";
 
 /// Name, type, labels in alphabetical order, and bounds of a histogram.
@@ -25,6 +30,7 @@ pub(super) const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("kubelet_certificate_manager_server_rotation_seconds", "histogram", "", ROTATION),
     ("kubelet_certificate_manager_server_ttl_seconds", "gauge", "", ""),
     ("kubelet_cgroup_manager_duration_seconds", "histogram", "operation_type", DEFAULT),
+    ("kubelet_container_requested_resizes_total", "counter", "operation requirement resource", ""),
     ("kubelet_containers_per_pod_count", "histogram", "", "1 2 4 8 16"),
     ("kubelet_desired_pods", "gauge", "static", ""),
     ("kubelet_first_network_pod_start_sli_duration_seconds", "gauge", "", ""),
@@ -46,6 +52,11 @@ pub(super) const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("kubelet_pleg_last_seen_seconds", "gauge", "", ""),
     ("kubelet_pleg_relist_duration_seconds", "histogram", "", DEFAULT),
     ("kubelet_pleg_relist_interval_seconds", "histogram", "", DEFAULT),
+    ("kubelet_pod_deferred_accepted_resizes_total", "counter", "retry_trigger", ""),
+    ("kubelet_pod_in_progress_resizes", "gauge", "", ""),
+    ("kubelet_pod_infeasible_resizes_total", "counter", "reason_detail", ""),
+    ("kubelet_pod_pending_resizes", "gauge", "reason", ""),
+    ("kubelet_pod_resize_duration_milliseconds", "histogram", "success", RESIZE),
     ("kubelet_pod_start_duration_seconds", "histogram", "", START),
     ("kubelet_pod_start_sli_duration_seconds", "histogram", "", START),
     ("kubelet_pod_start_total_duration_seconds", "histogram", "", START),
@@ -160,6 +171,14 @@ fn everything_happens(metrics: &Metrics, view: &View) {
     for reason in ["OutOfcpu", "Preempting"] {
         metrics.noted(&PodUid::new("1-a"), &event(reason), at(141));
     }
+    let asks = Requested { resource: "cpu", requirement: "limits", operation: "add" };
+    metrics.resizes(&[
+        ResizeMeasure::Requested(asks),
+        ResizeMeasure::Infeasible(Infeasible::Swap),
+        ResizeMeasure::Accepted(Trigger::PodsRemoved),
+        ResizeMeasure::Tried { is_done: true, took: seconds(1) },
+    ]);
+    view.publish(resizing(ConditionKind::PodResizePending, "Deferred"));
     metrics.gates(&[FeatureGate { name: "MemoryQoS", stage: "ALPHA", is_on: true }]).unwrap();
     metrics.ask_until(Certified::Client, || None).unwrap();
     metrics.ask_until(Certified::Server, || None).unwrap();

@@ -110,7 +110,12 @@ fn a_new_object_has_all_that_the_kubelets_has() {
                 "operatingSystem": "linux", "architecture": "amd64",
             },
             "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
-            "declaredFeatures": ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"],
+            "declaredFeatures": [
+                "ExtendWebSocketsToKubelet",
+                "InPlacePodLevelResourcesVerticalScaling",
+                "InPlacePodVerticalScalingInitContainers",
+                "RestartAllContainersOnContainerExits",
+            ],
             "runtimeHandlers": [{ "name": "", "features": { "recursiveReadOnlyMounts": false, "userNamespaces": false } }],
             "features": { "supplementalGroupsPolicy": true },
             "conditions": [

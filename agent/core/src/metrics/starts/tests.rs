@@ -68,6 +68,7 @@ pub(in crate::metrics) fn status(
         start_time: None,
         qos: QosClass::BestEffort,
         recursive_read_only: false,
+        resources: None,
         init_containers: of(ContainerKind::Init, init),
         ephemeral_containers: Vec::new(),
         containers: of(ContainerKind::Main, main),

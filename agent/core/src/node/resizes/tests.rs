@@ -7,6 +7,7 @@ use crate::{
     config::SwapBehavior,
     event::{Event, Restored},
     fixtures,
+    metrics::Requested,
     spec::Source,
     time::Mono,
 };
@@ -70,6 +71,31 @@ fn what_fits_beside_others_is_allocated_and_the_rest_waits_for_room() {
     assert!(is(&node, "other").1.is_some());
     tell(&mut node, &[&all]);
     assert_eq!(is(&node, "other"), (900, None));
+}
+
+/// What gave room is told of each that had waited.
+#[test]
+fn what_is_allocated_after_it_waited_says_what_gave_room() {
+    use Trigger::{PodTerminated, PodUpdated};
+    let (one, other) = (pod("one", (400, MIB)), pod("other", (400, MIB)));
+    let more = pod("other", (700, MIB));
+    for (what, then, expected) in [
+        ("another asks for less", vec![pod("one", (200, MIB)), more.clone()], Some(PodUpdated)),
+        ("another goes, of which nothing runs", vec![more.clone()], Some(PodTerminated)),
+        ("nothing", vec![one.clone(), more.clone()], None),
+        ("it asks for what it has", vec![one.clone(), other.clone()], None),
+    ] {
+        let mut node = node();
+        tell(&mut node, &[&one, &other]);
+        tell(&mut node, &[&one, &more]);
+        let asks = Requested { resource: "cpu", requirement: "requests", operation: "increase" };
+        assert_eq!(node.take_measured(), [ResizeMeasure::Requested(asks)], "{what}");
+        tell(&mut node, &then.iter().collect::<Vec<_>>());
+        let accepted = |one: &ResizeMeasure| matches!(one, ResizeMeasure::Accepted(_));
+        let accepted: Vec<_> = node.take_measured().into_iter().filter(accepted).collect();
+        let expected: Vec<_> = expected.into_iter().map(ResizeMeasure::Accepted).collect();
+        assert_eq!(accepted, expected, "{what}");
+    }
 }
 
 #[test]
@@ -156,7 +182,6 @@ fn a_critical_pod_has_others_give_way() {
 #[test]
 fn what_is_never_allocated_says_why() {
     let swap = SwapBehavior::LimitedSwap { node_bytes: 1 << 30 };
-    let own = Some(fixtures::resources((10, MIB), (0, 0)));
     let (has, more) = (pod("one", (100, MIB)), pod("one", (100, 2 * MIB)));
     let restarts = |pod: &Pod| {
         let policy = crate::spec::ResizePolicy { memory_restarts: true, cpu_restarts: false };
@@ -165,14 +190,7 @@ fn what_is_never_allocated_says_why() {
     };
     for (what, has, asked, swap, why) in [
         ("plain", has.clone(), more.clone(), SwapBehavior::NoSwap, None),
-        (
-            "of the pod",
-            has.clone(),
-            Pod { resources: own, ..has.clone() },
-            SwapBehavior::NoSwap,
-            Some(OF_POD),
-        ),
-        ("with swap", has.clone(), more.clone(), swap, Some(WITH_SWAP)),
+        ("with swap", has.clone(), more.clone(), swap, Some(Infeasible::Swap)),
         ("with swap, by a restart", restarts(&has), restarts(&more), swap, None),
         ("of CPU, with swap", has.clone(), pod("one", (200, MIB)), swap, None),
     ] {

@@ -27,7 +27,7 @@ use super::{
 use crate::{config::NodeConfig, id::SandboxId, time::Now};
 
 pub(super) use over::{Over, is_ending, over};
-pub(super) use resize::is_resizable;
+pub(crate) use resize::is_resizable;
 pub use stop::STOP_MIN;
 
 /// How long `ErrImagePull` is shown before `ImagePullBackOff`, and `RunContainerError` before `CrashLoopBackOff`: the tick

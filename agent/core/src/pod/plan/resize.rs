@@ -1,7 +1,8 @@
 //! What comes next of a resize that is allocated.
 //!
 //! The pod's cgroup grows, then memory changes, then CPU, of each first in the containers that get less and then in those that get more;
-//! at last the pod's cgroup shrinks. Before all of that containers end whose policy is to restart, and begin with what is allocated.
+//! at last the pod's cgroup shrinks, when what the pod uses fits. Before all of that containers end whose policy is to restart, and begin
+//! with what is allocated.
 //!
 //! Source: `computePodResizeAction` and `doPodResizeAction` of `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
 
@@ -10,7 +11,7 @@ use crate::{
     pod::{
         actual::Life,
         port::cgroup,
-        resize::{changes_running, in_force, is_ending_to_resize},
+        resize::{actuated, changes_running, in_force, is_ending_to_resize, whole},
         resource::Resource,
         step::{PodResource, Step},
     },
@@ -34,8 +35,12 @@ impl<'a> Planner<'a> {
         if actual.cgroup.ready().is_some() && !fits {
             self.push(Step::Ensure(PodResource::Cgroup));
         }
-        if in_force(self.life).is_none() {
-            if fits && !matches!(actual.resize, Resource::Ensuring(_)) {
+        let mut containers = self.life.spec.fixed_containers();
+        if containers.all(|container| actuated(self.life, container).is_none()) {
+            if fits && whole(self.life).is_some() && self.is_due(&actual.resize) {
+                self.push(Step::SettleWhole);
+            } else if in_force(self.life).is_none() && fits && !matches!(actual.resize, Resource::Ensuring(_))
+            {
                 self.push(Step::Resized);
             }
             return;
@@ -70,7 +75,7 @@ impl<'a> Planner<'a> {
     /// What one that runs and goes on lacks of a resource, or has too much.
     fn change(&self, container: &'a Container, resource: Resizable) -> Option<Change<'a>> {
         let has = changes_running(self.life, container)?;
-        let wanted = CpuMemory::of(&container.resources);
+        let wanted = CpuMemory::of(&self.life.spec, container);
         // No limit is more than any.
         let order = |amounts: CpuMemory| {
             let (limit, request) = amounts.amounts(resource);
@@ -84,10 +89,10 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Whether a container can be resized while it runs. Source: `isResizableContainer` of the same file.
-pub(in crate::pod) fn is_resizable(container: &Container) -> bool {
+/// Whether a container can be resized while it runs. Source: `IsResizableContainer` of `pkg/kubelet/allocation/allocation_manager.go`.
+pub(crate) fn is_resizable(container: &Container) -> bool {
     match container.kind {
-        ContainerKind::Main | ContainerKind::Sidecar => true,
-        ContainerKind::Init | ContainerKind::Ephemeral => false,
+        ContainerKind::Main | ContainerKind::Sidecar | ContainerKind::Init => true,
+        ContainerKind::Ephemeral => false,
     }
 }

@@ -1,4 +1,4 @@
-//! The cgroup of a container that runs, which is given other resources.
+//! The cgroup of a container that runs, which is given other resources; and whether memory limits can become lower.
 
 use oci_spec::runtime::LinuxResources;
 
@@ -32,9 +32,16 @@ pub struct ResizeRequest {
     pub sandbox: SandboxId,
     /// What its cgroup is to have of one resource: the rest is left as it is.
     pub resources: LinuxResources,
+    /// Limits that become lower in this resize, where it touches memory.
+    pub lowered: MemoryCheck,
+}
+
+/// Memory limits that become lower: none of them may be below what is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryCheck {
     /// Under which QoS parent the pod is.
     pub qos: QosClass,
-    /// Limits that become lower in this resize, of the pod first. None of them may be below what is used.
+    /// The limits, that of the pod first.
     pub bounds: Vec<MemoryBound>,
 }
 
@@ -90,17 +97,19 @@ impl PodMachine {
         let Some(has) = actuated(life, &container) else { return };
         let is_limited = |amounts: CpuMemory| amounts.amounts(resource).0 > 0;
         let was_limited = is_limited(has.least());
-        let given = CpuMemory::of(&container.resources);
+        let given = CpuMemory::of(&life.spec, &container);
         let id = life.container_id(name);
         let request = ResizeRequest {
             name: name.clone(),
             id: id.clone(),
             sandbox: life.sandbox_id(),
             resources: oci::resized(shared.config, &life.spec, &container, resource, was_limited),
-            qos: life.spec.qos,
-            bounds: match resource {
-                Resizable::Memory => lowered(life, shared.config),
-                Resizable::Cpu => Vec::new(),
+            lowered: MemoryCheck {
+                qos: life.spec.qos,
+                bounds: match resource {
+                    Resizable::Memory => lowered(life, shared.config),
+                    Resizable::Cpu => Vec::new(),
+                },
             },
         };
         let tries = life.actual.resize.tries();
@@ -127,10 +136,44 @@ impl PodMachine {
                 Err(_) => has.perhaps_given(has.has.with(resource, given)),
             });
         }
+        self.settle_resize(ended, result);
+    }
+
+    /// Containers have what they get: the cgroup of the pod is to go by what the pod names for itself from now on, where that is enough for
+    /// the memory that is used.
+    pub(in crate::pod) fn settle_whole(&mut self, shared: &mut Shared<'_>) {
+        let bounds = lowered(&self.life, shared.config);
+        if bounds.is_empty() {
+            return self.whole_settled();
+        }
+        let act = Act::CheckMemory(MemoryCheck { qos: self.life.spec.qos, bounds });
+        let tries = self.life.actual.resize.tries();
+        self.life.actual.resize = Resource::Ensuring(self.ask(shared, Slot::CheckMemory, tries, act));
+    }
+
+    /// Takes the outcome.
+    pub(in crate::pod) fn memory_checked(&mut self, ended: EndedEffect, result: Result<Outcome, Failure>) {
+        if self.life.actual.resize.op() != Some(ended.op) {
+            return;
+        }
+        let result = fit::done(result);
+        if result.is_ok() {
+            self.whole_settled();
+        }
+        self.settle_resize(ended, result);
+    }
+
+    fn whole_settled(&mut self) {
+        if let Some(resizing) = &mut self.life.record.resizing {
+            resizing.whole = None;
+        }
+    }
+
+    fn settle_resize(&mut self, ended: EndedEffect, result: Result<(), Failure>) {
         if let Err(failure) = &result
             && !failure.kind.is_told_elsewhere()
         {
-            self.resize_failed(&failure.message);
+            self.resize_failed(&failure.message, ended.at);
         }
         self.life.actual.resize.settle(ended, result);
         if self.life.actual.resize.ready().is_some() {
@@ -147,7 +190,7 @@ fn lowered(life: &Life, node: &NodeConfig) -> Vec<MemoryBound> {
     let of_pod = is_lower(limit, has).then_some(MemoryBound { container: None, limit });
     let of_containers = life.spec.fixed_containers().filter_map(|container| {
         let has = changes_running(life, container)?;
-        let limit = CpuMemory::of(&container.resources).memory_limit;
+        let limit = CpuMemory::of(&life.spec, container).memory_limit;
         let name = container.name.clone();
         let container = Some((name.clone(), life.container_id(&name)));
         is_lower(limit, has.most().memory_limit).then_some(MemoryBound { container, limit })

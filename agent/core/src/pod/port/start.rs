@@ -182,7 +182,7 @@ impl PodMachine {
         if let Some(record) = self.life.record.containers.get_mut(name) {
             // What an earlier try made has what was allocated then; if it made nothing, this one gives what is allocated now.
             let earlier = record.actuated.filter(|_| record.started_in == Some(sandbox));
-            record.actuated = earlier.map(|it| it.perhaps_given(CpuMemory::of(&container.resources)));
+            record.actuated = earlier.map(|it| it.perhaps_given(CpuMemory::of(&self.life.spec, &container)));
             record.started_in = Some(sandbox);
             let process = request.plan.spec.process().as_ref();
             record.image = Some(run_image(&request.image, process.map(|process| user(process.user()))));

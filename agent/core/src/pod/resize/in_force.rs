@@ -17,7 +17,7 @@ pub(in crate::pod) fn actuated(life: &Life, container: &Container) -> Option<Act
         return None;
     }
     let actuated = life.record.containers.get(&container.name)?.actuated?;
-    let wanted = CpuMemory::of(&container.resources);
+    let wanted = CpuMemory::of(&life.spec, container);
     let is_in_force = [Resizable::Memory, Resizable::Cpu].into_iter().all(|one| actuated.is(one, wanted));
     (!is_in_force).then_some(actuated)
 }
@@ -36,7 +36,12 @@ pub(super) fn may_have_cgroup(life: &Life, container: &Container) -> bool {
     }
 }
 
-/// The pod with what its containers have at most; `None` where that is what is allocated.
+/// What the pod as a whole may have, where that is not what is allocated to it.
+pub(in crate::pod) fn whole(life: &Life) -> Option<CpuMemory> {
+    life.record.resizing.as_ref()?.whole.filter(|has| *has != CpuMemory::of_pod(&life.spec))
+}
+
+/// The pod with what it and its containers have at most; `None` where that is what is allocated.
 pub(in crate::pod) fn in_force(life: &Life) -> Option<Pod> {
     with(life, |actuated, _| actuated)
 }
@@ -49,20 +54,30 @@ pub(crate) fn taken(life: &Life) -> Arc<Pod> {
 }
 
 fn with(life: &Life, join: impl Fn(CpuMemory, CpuMemory) -> CpuMemory) -> Option<Pod> {
-    let is_other = life.spec.fixed_containers().any(|container| actuated(life, container).is_some());
+    let whole = whole(life);
+    let is_other =
+        whole.is_some() || life.spec.fixed_containers().any(|container| actuated(life, container).is_some());
     is_other.then(|| {
         let has = |all: &[Arc<Container>]| -> Vec<Arc<Container>> {
             let has = |one: &Arc<Container>| match actuated(life, one) {
                 Some(actuated) => {
                     let resources =
-                        join(actuated.most(), CpuMemory::of(&one.resources)).in_place_of(&one.resources);
+                        join(actuated.most(), CpuMemory::of(&life.spec, one)).in_place_of(&one.resources);
                     Arc::new(Container { resources, ..Container::clone(one) })
                 }
                 None => Arc::clone(one),
             };
             all.iter().map(has).collect()
         };
+        let resources = match whole {
+            Some(whole) => {
+                let named = life.spec.resources.clone().unwrap_or_default();
+                Some(join(whole, CpuMemory::of_pod(&life.spec)).in_place_of(&named))
+            }
+            None => life.spec.resources.clone(),
+        };
         Pod {
+            resources,
             init_containers: has(&life.spec.init_containers),
             containers: has(&life.spec.containers),
             ..Pod::clone(&life.spec)
@@ -89,7 +104,7 @@ pub(in crate::pod) fn is_ending_to_resize(life: &Life, container: &Container) ->
 /// Whether a container is to begin anew to have what is allocated to it: its policy for a resource that changes says so.
 pub(in crate::pod) fn restarts_to_resize(life: &Life, container: &Container) -> bool {
     let Some(has) = actuated(life, container) else { return false };
-    let wanted = CpuMemory::of(&container.resources);
+    let wanted = CpuMemory::of(&life.spec, container);
     let policy = container.resize_policy;
     [(Resizable::Cpu, policy.cpu_restarts), (Resizable::Memory, policy.memory_restarts)]
         .into_iter()

@@ -11,11 +11,11 @@
 mod in_force;
 mod telling;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub(crate) use self::in_force::taken;
 pub(super) use self::in_force::{
-    actuated, changes_running, in_force, is_ending_to_resize, restarts_to_resize,
+    actuated, changes_running, in_force, is_ending_to_resize, restarts_to_resize, whole,
 };
 pub(super) use self::telling::pending_reason;
 use self::telling::{Moment, allocated_manifest, asked, message};
@@ -28,6 +28,7 @@ use super::{
     text::about_pod,
 };
 use crate::{
+    metrics::{ResizeMeasure, Trigger},
     record::{Actuated, Resizing},
     spec::{Container, CpuMemory, Pod, Resize, Unallocated},
     status::{ConditionKind, Severity},
@@ -105,6 +106,11 @@ impl PodMachine {
         self.wanted = resize.map(|_| Asked { pod: wanted, is_infeasible });
     }
 
+    /// The version that was told last.
+    pub(super) fn newest(&self) -> &Pod {
+        self.wanted.as_ref().map_or(&self.life.spec, |asked| &asked.pod)
+    }
+
     /// The version whose resources are to be allocated, if they can be. While the cgroup of a container is being changed, that comes first.
     pub(crate) fn asks_for(&self) -> Option<&Arc<Pod>> {
         let is_free = !matches!(self.life.actual.resize, Resource::Ensuring(_));
@@ -118,24 +124,33 @@ impl PodMachine {
         self.asks_for().is_some() && self.life.spec.resize.as_ref().is_some_and(is_unjudged)
     }
 
-    /// It has what it asks for from now on: its containers are to get it.
-    pub(crate) fn allocate(&mut self, now: Mono) {
+    /// It has what it asks for from now on: its containers are to get it. It was judged after `trigger`.
+    pub(crate) fn allocate(&mut self, trigger: Trigger, now: Mono) {
         let Some(Asked { pod, .. }) = self.wanted.take() else { return };
+        let has_waited = |resize: &Resize| resize.unallocated.as_ref().is_some_and(|why| !why.is_infeasible);
+        if self.life.spec.resize.as_ref().is_some_and(has_waited) {
+            self.measured.push(ResizeMeasure::Accepted(trigger));
+        }
         let before = Arc::clone(&self.life.spec);
         for container in before.fixed_containers().filter(|one| is_resizable(one)) {
             if self.has_cgroup(container)
                 && let Some(record) = self.life.record.containers.get_mut(&container.name)
             {
-                let has = CpuMemory::of(&container.resources);
+                let has = CpuMemory::of(&before, container);
                 record.actuated.get_or_insert(Actuated { has, perhaps: None });
             }
         }
         let generation = pod.generation;
         let text = message(Moment::Started, &pod.manifest, generation, None);
         self.replace(pod, now);
-        self.life.record.resizing = Some(Resizing { generation, error: None });
+        let earlier = self.life.record.resizing.take().and_then(|resizing| resizing.whole);
+        let has = CpuMemory::of_pod(&before);
+        let has = earlier.map_or(has, |earlier| earlier.max(has));
+        let whole = Some(has).filter(|has| *has != CpuMemory::of_pod(&self.life.spec));
+        self.life.record.resizing = Some(Resizing { generation, error: None, whole });
         self.life.record.conditions.remove(&ConditionKind::PodResizeInProgress);
         self.life.actual.resize = Resource::Absent;
+        self.try_resize(now);
         self.notes.push(about_pod(Severity::Normal, "ResizeStarted", text));
     }
 
@@ -162,7 +177,8 @@ impl PodMachine {
     }
 
     /// A try to put it into force has failed.
-    pub(super) fn resize_failed(&mut self, why: &str) {
+    pub(super) fn resize_failed(&mut self, why: &str, now: Mono) {
+        self.tried(false, now);
         let manifest = Arc::clone(allocated_manifest(&self.life.spec));
         let Some(resizing) = &mut self.life.record.resizing else { return };
         if resizing.error.as_deref().is_some_and(|before| without_usage(before) == without_usage(why)) {
@@ -174,13 +190,24 @@ impl PodMachine {
     }
 
     /// What is allocated is in force everywhere.
-    pub(super) fn resized(&mut self) {
+    pub(super) fn resized(&mut self, now: Mono) {
         let Some(Resizing { generation, .. }) = self.life.record.resizing.take() else { return };
+        self.tried(true, now);
         for record in self.life.record.containers.values_mut() {
             record.actuated = None;
         }
         let text = message(Moment::Completed, allocated_manifest(&self.life.spec), generation, None);
         self.notes.push(about_pod(Severity::Normal, "ResizeCompleted", text));
+    }
+
+    /// A try begins, unless one is under way.
+    pub(super) fn try_resize(&mut self, now: Mono) {
+        self.trying_since.get_or_insert(now);
+    }
+
+    fn tried(&mut self, is_done: bool, now: Mono) {
+        let took = self.trying_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        self.measured.push(ResizeMeasure::Tried { is_done, took });
     }
 
     /// An agent before was at it. What it asked for last may have been done; and of a resize whose manifest it could not write any more,
@@ -191,7 +218,7 @@ impl PodMachine {
         }
         let spec = Arc::clone(&self.life.spec);
         for container in spec.fixed_containers() {
-            let allocated = CpuMemory::of(&container.resources);
+            let allocated = CpuMemory::of(&spec, container);
             if let Some(record) = self.life.record.containers.get_mut(&container.name) {
                 record.actuated = record.actuated.map(|actuated| match actuated.has == allocated {
                     true => actuated,

@@ -127,10 +127,10 @@ fn events_name_what_is_asked_for() {
         "\"containers\":[{\"name\":\"web\",\"resources\":{\"limits\":{\"cpu\":\"800m\"}}}],\"generation\":2";
     assert_eq!(event.reason, "ResizeDeferred");
     assert_eq!(event.message, format!("Pod resize OutOfcpu: {{{asked},\"error\":\"too little\"}}"));
-    pod.allocate(NOW.mono);
-    pod.resize_failed("no luck");
-    pod.resize_failed("no luck");
-    pod.resized();
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
+    pod.resize_failed("no luck", NOW.mono);
+    pod.resize_failed("no luck", NOW.mono);
+    pod.resized(NOW.mono);
     let told: Vec<_> = told(&mut pod).into_iter().map(|note| (note.reason, note.message)).collect();
     let expected = [
         ("ResizeStarted", format!("Pod resize started: {{{asked}}}")),
@@ -138,6 +138,68 @@ fn events_name_what_is_asked_for() {
         ("ResizeCompleted", format!("Pod resize completed: {{{asked}}}")),
     ];
     assert_eq!(told, expected.map(|(reason, message)| (reason.into(), message)));
+}
+
+/// Each try is measured, from when it begins.
+#[test]
+fn tries_are_measured_until_they_end() {
+    let at = |milliseconds| NOW.mono + Duration::from_millis(milliseconds);
+    let mut pod = running();
+    pod.update(version(2, 800), NOW.mono);
+    pod.measured.clear();
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
+    pod.resize_failed("no luck", at(30));
+    // It waits until it is tried again.
+    pod.try_resize(at(1000));
+    pod.try_resize(at(1100));
+    pod.resized(at(1500));
+    let tried =
+        |is_done, milliseconds| ResizeMeasure::Tried { is_done, took: Duration::from_millis(milliseconds) };
+    assert_eq!(pod.measured, [tried(false, 30), tried(true, 500)]);
+}
+
+/// A version of a pod that may use so much of a core as a whole, in thousandths, and whose container has no limit of its own.
+fn whole(generation: i64, milli: u64) -> Arc<Pod> {
+    let manifest = json!({ "spec": {
+        "containers": [{ "name": "web" }], "resources": { "limits": { "cpu": format!("{milli}m") } },
+    }, "generation": generation });
+    Arc::new(Pod {
+        resources: Some(fixtures::resources((milli / 2, 0), (milli, 0))),
+        containers: vec![Arc::new(fixtures::container("web"))],
+        manifest: manifest.to_string().into(),
+        ..Pod::clone(&version(generation, milli))
+    })
+}
+
+#[test]
+fn a_pod_keeps_what_it_names_for_itself_until_more_is_allocated_and_until_its_containers_have_it() {
+    let mut pod = running();
+    pod.life.spec = whole(1, 500);
+    let limit = |pod: &Pod| pod.resources.as_ref().and_then(|own| own.limits.cpu_milli);
+    let request = |pod: &Pod| pod.resources.as_ref().and_then(|own| own.requests.cpu_milli);
+    pod.update(whole(2, 800), NOW.mono);
+    assert_eq!((limit(&pod.life.spec), pod.is_unjudged()), (Some(500), true));
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
+    assert_eq!(
+        (limit(&pod.life.spec), has(&pod)),
+        (Some(800), Some(500)),
+        "its container has the limit of its pod"
+    );
+    let before = in_force(&pod.life).unwrap();
+    assert_eq!((limit(&before), request(&before), milli(&before)), (Some(500), Some(250), Some(500)));
+    assert_eq!(request(&taken(&pod.life)), Some(400), "the larger counts against others");
+    pod.update(whole(3, 300), NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
+    let before = in_force(&pod.life).unwrap();
+    assert_eq!((limit(&before), has(&pod)), (Some(800), Some(500)), "it may have had either");
+    assert_eq!(request(&taken(&pod.life)), Some(400));
+    let asked: Vec<_> = told(&mut pod).into_iter().map(|note| note.message).collect();
+    let of = |generation| {
+        format!(
+            "Pod resize started: {{\"containers\":[{{\"name\":\"web\",\"resources\":{{}}}}],\"generation\":{generation}}}"
+        )
+    };
+    assert_eq!(asked, [of(2), of(3)], "as the kubelet, which names containers alone");
 }
 
 #[test]
@@ -168,23 +230,23 @@ fn a_refusal_is_told_once_for_each_that_asks() {
 fn what_runs_has_what_it_was_started_with_until_it_is_given_more() {
     let mut pod = running();
     pod.update(version(2, 800), NOW.mono);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     assert_eq!((milli(&pod.life.spec), has(&pod)), (Some(800), Some(500)));
     assert_eq!(milli(&in_force(&pod.life).unwrap()), Some(500));
     assert_eq!(milli(&taken(&pod.life)), Some(800), "the larger counts against others");
     // Something else is allocated before it was given any of it.
     pod.update(version(3, 300), NOW.mono);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     assert_eq!((milli(&pod.life.spec), has(&pod)), (Some(300), Some(500)));
     assert_eq!(milli(&taken(&pod.life)), Some(500));
     let record = pod.life.record.containers.get_mut(&web()).unwrap();
-    let given = CpuMemory::of(&pod.life.spec.containers[0].resources);
+    let given = CpuMemory::of(&pod.life.spec, &pod.life.spec.containers[0]);
     record.actuated = record.actuated.map(|actuated| actuated.given(Resizable::Cpu, given));
     assert_eq!((has(&pod), in_force(&pod.life)), (None, None));
     // One that does not run has nothing.
     pod.update(version(4, 600), NOW.mono);
     pod.set_run(&web(), Run::Idle);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     assert_eq!(in_force(&pod.life), None);
 }
 
@@ -192,11 +254,11 @@ fn what_runs_has_what_it_was_started_with_until_it_is_given_more() {
 fn what_an_agent_before_may_have_done_is_done_again() {
     let mut pod = running();
     pod.update(version(2, 800), NOW.mono);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     pod.take_up_resize();
     // It may have 800 by now, which is not enough to know.
     pod.update(version(3, 500), NOW.mono);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     assert_eq!(has(&pod), Some(500), "it is given 500 again");
     assert_eq!(milli(&in_force(&pod.life).unwrap()), Some(800));
     assert_eq!(pod.life.record.resizing.clone().unwrap().generation, Some(3));
@@ -207,7 +269,7 @@ fn a_resize_whose_manifest_was_not_written_is_forgotten_and_told_by_nobody() {
     let mut pod = running();
     let before = Arc::clone(&pod.life.spec);
     pod.update(version(2, 800), NOW.mono);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     // The state was written, the manifest was not.
     pod.life.spec = before;
     told(&mut pod);
@@ -227,7 +289,7 @@ fn a_policy_restarts_for_its_own_resource_alone() {
         asks.containers =
             vec![Arc::new(Container { resize_policy: policy, ..Container::clone(&asks.containers[0]) })];
         pod.update(Arc::new(asks), NOW.mono);
-        pod.allocate(NOW.mono);
+        pod.allocate(Trigger::PodUpdated, NOW.mono);
         let container = Arc::clone(&pod.life.spec.containers[0]);
         assert_eq!(restarts_to_resize(&pod.life, &container), restarts, "{policy:?}");
         told(&mut pod);
@@ -243,7 +305,7 @@ fn a_policy_restarts_for_its_own_resource_alone() {
 fn only_what_runs_and_goes_on_changes_while_it_runs() {
     let mut pod = running();
     pod.update(version(2, 300), NOW.mono);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     let changes = |pod: &PodMachine| {
         let container = &pod.life.spec.containers[0];
         assert!(actuated(&pod.life, container).is_some(), "it has what it had");
@@ -272,13 +334,13 @@ fn only_what_runs_and_goes_on_changes_while_it_runs() {
 fn a_limit_that_stays_below_what_is_used_is_told_once() {
     let mut pod = running();
     pod.update(version(2, 800), NOW.mono);
-    pod.allocate(NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
     told(&mut pod);
     let fails = |pod: &mut PodMachine, name: &str, limit, used| {
         let container = Some((ContainerName::new(name), ContainerId::from_known(name)));
         let broken = MemoryBound { container, limit }.broken_by(used).unwrap();
         let of_pod = MemoryBound { container: None, limit: 50 }.broken_by(used).unwrap();
-        pod.resize_failed(&below_usage(&[of_pod, broken]));
+        pod.resize_failed(&below_usage(&[of_pod, broken]), NOW.mono);
         reasons(pod).len()
     };
     assert_eq!(fails(&mut pod, "web1", 20, 60), 1);

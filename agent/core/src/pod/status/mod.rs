@@ -3,6 +3,7 @@
 mod conditions;
 mod containers;
 mod phase;
+mod resources;
 
 use std::net::IpAddr;
 
@@ -62,6 +63,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         start_time: Some(life.record.started_at),
         qos: life.spec.qos,
         recursive_read_only: life.record.recursive_read_only,
+        resources: (!life.is_rejected()).then(|| resources::of(life, config, phases.shown)),
         init_containers,
         containers,
         ephemeral_containers,

@@ -149,6 +149,7 @@ fn pod(
         start_time: None,
         qos: QosClass::BestEffort,
         recursive_read_only: false,
+        resources: None,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: vec![web],

@@ -132,6 +132,7 @@ mod tests {
             start_time: None,
             qos: QosClass::BestEffort,
             recursive_read_only: false,
+            resources: None,
             init_containers: vec![container("sidecar", running())],
             containers: vec![
                 container("app", running()),

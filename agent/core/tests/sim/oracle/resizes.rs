@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use berth_core::{
     id::PodUid,
-    spec::{Container, ContainerKind, Pod, Resources},
+    spec::{Container, ContainerKind, Pod, Quantities, Resources},
 };
 
-use super::Oracle;
-use crate::{pods, world::Given};
+use super::{Oracle, Run};
+use crate::{
+    pods,
+    world::{Bound, Given},
+};
 
 impl Oracle {
     /// A container has this from now on; what was allocated to it by what is on disk.
@@ -20,13 +23,26 @@ impl Oracle {
     }
 
     /// The cgroup of a pod, or what runs in it, has changed. Where nothing runs nothing is judged.
-    pub(crate) fn level(&mut self, pod: &PodUid, level: Given, running: &[Given]) {
+    pub(crate) fn level(&mut self, pod: &PodUid, level: Given, running: &[Given], bound: Bound) {
         if running.is_empty() {
             return;
         }
-        let is_right = level.is_enough_for(Given::sum(running));
+        let is_right = match bound {
+            Bound::All => level.is_enough_for(Given::sum(running)),
+            Bound::Each => running.iter().all(|one| level.is_enough_for(*one)),
+        };
         let broken = (!is_right).then(|| format!("{pod}: {running:?} in {level:?}"));
         self.judge("a pod's cgroup is enough for what runs in it", broken);
+    }
+
+    /// Nothing changes any more. What a pod names for itself bounds all of it.
+    pub(crate) fn level_at_rest(&mut self, pod: &PodUid, level: Given, own: Given) {
+        let is_right = |level: Option<u64>, own: Option<u64>| own.is_none() || level == own;
+        let is_right = is_right(level.quota, own.quota)
+            && is_right(level.memory, own.memory)
+            && is_right(level.shares, own.shares);
+        let broken = (!is_right).then(|| format!("{pod}: {level:?} in place of {own:?}"));
+        self.judge("at rest a pod has what it names for itself", broken);
     }
 
     /// Nothing changes any more.
@@ -43,8 +59,9 @@ impl Oracle {
         let all = others.iter().map(|pod| Requests::of(pod)).fold(Requests::of(asked), Requests::plus);
         let node = pods::node().allocatable;
         let fits = all.cpu <= node.cpu_milli.unwrap() && all.memory <= node.memory_bytes.unwrap();
-        let amounts = |pod: &Pod| -> Vec<Resources> {
-            pod.fixed_containers().map(|container| container.resources.clone()).collect()
+        let amounts = |pod: &Pod| -> (Option<Resources>, Vec<Resources>) {
+            let of_containers = pod.fixed_containers().map(|container| container.resources.clone());
+            (pod.resources.clone(), of_containers.collect())
         };
         let waits = amounts(asked) != amounts(has);
         let is_right = match told {
@@ -66,7 +83,8 @@ struct Requests {
 
 impl Requests {
     /// What all that runs at one time asks for, from "Resource sharing within containers" of "Init Containers" and "Sidecar Containers": an
-    /// init container has the sidecars before it beside it, and main containers have all of them.
+    /// init container has the sidecars before it beside it, and main containers have all of them. What a pod requests for itself is in place of
+    /// that ("Assign Pod-level CPU and memory resources").
     fn of(pod: &Pod) -> Self {
         let (mut sidecars, mut most) = (Self::default(), Self::default());
         for container in &pod.init_containers {
@@ -77,7 +95,11 @@ impl Requests {
             }
         }
         let main = pod.containers.iter().map(|one| Self::of_container(one)).fold(sidecars, Self::plus);
-        Self { cpu: most.cpu.max(main.cpu), memory: most.memory.max(main.memory) }
+        let own = |amount: fn(&Quantities) -> Option<u64>| amount(&pod.resources.as_ref()?.requests);
+        Self {
+            cpu: own(|all| all.cpu_milli).unwrap_or(most.cpu.max(main.cpu)),
+            memory: own(|all| all.memory_bytes).unwrap_or(most.memory.max(main.memory)),
+        }
     }
 
     fn of_container(container: &Container) -> Self {
@@ -90,10 +112,17 @@ impl Requests {
     }
 }
 
-/// "`RestartContainer`: the container is restarted to apply the resize", where one of this kind of resource is asked for.
-pub(super) fn restarts_for(container: &Container, had: &Resources) -> bool {
-    let (now, policy) = (&container.resources, container.resize_policy);
-    let memory = |of: &Resources| (of.requests.memory_bytes, of.limits.memory_bytes);
-    let cpu = |of: &Resources| (of.requests.cpu_milli, of.limits.cpu_milli);
-    (policy.memory_restarts && memory(now) != memory(had)) || (policy.cpu_restarts && cpu(now) != cpu(had))
+/// "`RestartContainer`: the container is restarted to apply the resize", where one of this kind of resource is asked for. What bounds it for want of
+/// a limit of its own is its limit.
+pub(super) fn restarts_for(pod: &Pod, container: &Container, run: &Run) -> bool {
+    let policy = container.resize_policy;
+    let amounts = |own: &Resources, whole: Option<&Resources>, of: fn(&Quantities) -> Option<u64>| {
+        (of(&own.requests), of(&own.limits).or_else(|| of(&whole?.limits)))
+    };
+    let differs = |of: fn(&Quantities) -> Option<u64>| {
+        let now = amounts(&container.resources, pod.resources.as_ref(), of);
+        now != amounts(&run.container.resources, run.whole.as_ref(), of)
+    };
+    (policy.memory_restarts && differs(|all| all.memory_bytes))
+        || (policy.cpu_restarts && differs(|all| all.cpu_milli))
 }

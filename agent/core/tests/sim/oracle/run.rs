@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use berth_core::{
     id::{Attempt, ContainerId, SandboxId},
     observation::Exit,
-    spec::Container,
+    spec::{Container, Resources},
     time::Mono,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -29,6 +29,8 @@ pub(super) struct Run {
     pub(super) round: u32,
     /// What it was made from.
     pub(super) container: Arc<Container>,
+    /// What its pod named for itself then.
+    pub(super) whole: Option<Resources>,
     /// Its process, if one was ever made.
     pub(super) process: Option<Process>,
     pub(super) answer: Answer,
@@ -127,6 +129,7 @@ impl Run {
             sandbox,
             round: 0,
             container,
+            whole: None,
             process: None,
             answer: Answer::None,
             is_told: false,
@@ -179,9 +182,10 @@ impl Run {
         self.process.and_then(|process| process.end)
     }
 
-    /// Whether the agent stopped it, and it alone, so that it runs again.
+    /// Whether the agent stopped it, and it alone, so that it runs again: its sandbox was not given up before it had ended.
     pub(super) fn is_stopped_alone(&self) -> bool {
-        self.stopped.is_some() && self.hooks.failed.is_none() && self.given_up.is_none()
+        let is_over_by = |moment| self.end().is_some_and(|(_, end)| end < moment);
+        self.stopped.is_some() && self.hooks.failed.is_none() && self.given_up.is_none_or(is_over_by)
     }
 
     /// Whether nobody could say how it ended, so that it counts as failed.

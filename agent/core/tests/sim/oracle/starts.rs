@@ -65,7 +65,8 @@ impl Oracle {
             let run = Run::new(request.id.clone(), request.attempt, request.sandbox.clone(), container);
             let account = self.pods.get_mut(pod).expect("looked up above");
             let round = account.round;
-            account.runs.entry(name.clone()).or_default().push(Run { round, ..run });
+            let whole = request.pod.resources.clone();
+            account.runs.entry(name.clone()).or_default().push(Run { round, whole, ..run });
         } else if let Some(account) = self.pods.get_mut(pod) {
             let round = account.round;
             let Some(run) = account.find_mut(&request.id) else { return };
@@ -75,6 +76,7 @@ impl Oracle {
                 run.given_up = None;
             }
             run.container = Arc::clone(&request.container);
+            run.whole.clone_from(&request.pod.resources);
             run.suppose(Answer::None);
             run.health.forget_answers();
         }

@@ -41,6 +41,8 @@ pub(super) struct Chaos {
     pub(super) together: Option<Dice>,
     /// By which resources change. Lives that found something once are what they were.
     pub(super) resizes: Option<Dice>,
+    /// By which pods name resources for themselves. Lives that found something once are what they were.
+    pub(super) wholes: Option<Dice>,
     /// By which sources speak in another order after a restart. Lives that found something once are what they were.
     pub(super) order: Option<Dice>,
     pub(super) run: Run,
@@ -86,6 +88,8 @@ impl Chaos {
             together: (!found.contains(&seed)).then(|| Dice(!seed.rotate_left(8))),
             resizes: (place == Place::Alone && !has_collection && !found.contains(&seed))
                 .then(|| Dice(seed.rotate_left(40))),
+            wholes: (place == Place::Alone && !has_collection && !found.contains(&seed))
+                .then(|| Dice(!seed.rotate_left(40))),
             order: has_an_order.then(|| Dice(seed.rotate_left(48))),
             run,
             is_calm: false,
@@ -144,6 +148,7 @@ impl Chaos {
         self.change_images();
         self.call_for_all();
         self.change_resources();
+        self.change_whole();
         if self.clock.is_one_in(20) {
             self.set_clock();
         }

@@ -2,7 +2,7 @@
 
 use berth_core::{
     record::{Goal, PodRecord},
-    spec::{Pod, QosClass},
+    spec::{Pod, QosClass, Resources},
 };
 
 use super::chaos::Chaos;
@@ -24,6 +24,41 @@ impl Chaos {
         self.resizes = Some(dice);
     }
 
+    /// Some name resources for themselves, and some of their containers none then: they share those of their pod.
+    pub(super) fn add_whole(&mut self, pod: &mut Pod) {
+        let Some(mut dice) = self.wholes.take() else { return };
+        if pod.qos == QosClass::Burstable && dice.is_one_in(3) {
+            pod.resources = Some(pods::resources((100, 64 * MIB), (1000, 256 * MIB)));
+            let names: Vec<String> = pod.fixed_containers().map(|one| one.name.to_string()).collect();
+            for name in names {
+                if dice.is_one_in(2) {
+                    pods::edit(pod, &name).resources = Resources::default();
+                }
+            }
+        }
+        self.wholes = Some(dice);
+    }
+
+    /// Some fit beside each other, and some do not.
+    pub(super) fn change_whole(&mut self) {
+        let Some(mut dice) = self.wholes.take() else { return };
+        if dice.is_one_in(2) {
+            let wanted: Vec<String> = self.run.wanted().into_iter().collect();
+            let wanted = dice.pick(&wanted).and_then(|name| self.run.spec(&name));
+            if let Some(wanted) = wanted.filter(|pod| pod.resources.is_some() && self.is_here(pod)) {
+                let mut pod = Pod::clone(&wanted);
+                let (milli, used) =
+                    (dice.pick(&[500, 1000, 2000]).unwrap(), dice.pick(&[0, 150 * MIB]).unwrap());
+                let bytes = if dice.is_one_in(4) { 64 * MIB } else { 3072 * MIB };
+                pod.resources = Some(pods::resources((milli / 10, bytes), (milli, bytes.max(128 * MIB))));
+                self.run.world.used.insert(pod.uid.clone(), used);
+                self.count("resizes of whole pods asked for");
+                self.run.want(pod);
+            }
+        }
+        self.wholes = Some(dice);
+    }
+
     /// One that is not begun yet would be refused where it asks for too much.
     fn is_here(&self, pod: &Pod) -> bool {
         let is_to_run = |record: &PodRecord| {
@@ -38,7 +73,8 @@ impl Chaos {
         if dice.is_one_in(4) {
             let wanted: Vec<String> = self.run.wanted().into_iter().collect();
             let wanted = dice.pick(&wanted).and_then(|name| self.run.spec(&name));
-            if let Some(wanted) = wanted.filter(|pod| pod.qos == QosClass::Burstable && self.is_here(pod)) {
+            let has_its_own = |pod: &Pod| pod.qos == QosClass::Burstable && pod.resources.is_none();
+            if let Some(wanted) = wanted.filter(|pod| has_its_own(pod) && self.is_here(pod)) {
                 let mut pod = Pod::clone(&wanted);
                 let names: Vec<String> = pod.fixed_containers().map(|one| one.name.to_string()).collect();
                 let name = dice.pick(&names).unwrap();

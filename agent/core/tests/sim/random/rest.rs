@@ -31,6 +31,7 @@ impl Chaos {
         let began = self.run.now.mono;
         self.run.world.disk = Disk::Works;
         self.run.world.sick.clear();
+        self.run.world.used.clear();
         self.run.world.files_beside_images = 0;
         self.run.world.hooks.clear();
         self.calm_cluster();

@@ -67,6 +67,7 @@ impl Chaos {
         self.add_hooks(&mut pod);
         self.add_rules(&mut pod);
         self.add_resources(&mut pod);
+        self.add_whole(&mut pod);
         if self.dice.is_one_in(5) {
             self.run.world.deaf.insert(ContainerName::new("main"));
         }

@@ -62,7 +62,7 @@ fn fails(run: &mut Run) {
 
 /// Limits in MiB, of the pod where there is no name.
 fn bounds(request: &ResizeRequest) -> Vec<(Option<&str>, u64)> {
-    let bounds = request.bounds.iter();
+    let bounds = request.lowered.bounds.iter();
     bounds.map(|one| (one.container.as_ref().map(|(name, _)| name.as_str()), one.limit / MIB)).collect()
 }
 
@@ -82,7 +82,7 @@ fn whatever_is_lowered_is_compared_with_what_is_used_before_the_first_change() {
         let first = asks(&mut run, perhaps_limited(2, asked));
         assert_eq!(bounds(&first[0]), expected, "{what}");
         let of_cpu = |one: &&ResizeRequest| one.resources.cpu().is_some();
-        assert!(first.iter().filter(of_cpu).all(|one| one.bounds.is_empty()), "{what}");
+        assert!(first.iter().filter(of_cpu).all(|one| one.lowered.bounds.is_empty()), "{what}");
         assert_eq!(run.world.violations, Vec::<String>::new());
     }
     let mut run = running();

@@ -41,6 +41,7 @@ fn needs(act: &Act) -> Option<Needs> {
         | Act::RunHook(_)
         | Act::ReadTerminationMessage(_)
         | Act::Look(_)
+        | Act::CheckMemory(_)
         | Act::RemoveNetwork(_)
         | Act::RemoveVolumes { .. }
         | Act::RemoveCgroup(_)

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use berth_core::{
     cgroup::CgroupValues,
     event::Outcome,
+    failure::{Failure, FailureKind},
     id::PodUid,
-    pod::port::resize::ResizeRequest,
-    spec::{self, ContainerKind},
+    pod::port::resize::{MemoryCheck, ResizeRequest},
+    spec::{self, Pod, Resources},
     status::ConditionKind,
 };
+use oci_spec::runtime::{LinuxCpu, LinuxMemory, LinuxResources, Spec};
 
-use super::World;
+use super::{World, failure};
 
 /// What a cgroup has: of what it may use, `None` is without bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,15 +27,43 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// What is right for a container.
-    pub(crate) fn of(container: &spec::Container) -> Self {
-        let spec::Resources { requests, limits } = &container.resources;
-        let requested = requests.cpu_milli.or(limits.cpu_milli).unwrap_or(0);
+    /// What is right for a container: "when a container has no limit of its own, that of its pod bounds it" (Assign Pod-level CPU and memory
+    /// resources).
+    pub(crate) fn of(pod: &Pod, container: &spec::Container) -> Self {
+        let own = &container.resources;
+        let whole = pod.resources.clone().unwrap_or_default().limits;
+        let milli = own.limits.cpu_milli.or(whole.cpu_milli);
+        Self {
+            quota: milli.map(|milli| milli * 100),
+            memory: own.limits.memory_bytes.or(whole.memory_bytes),
+            shares: Some(shares(own.requests.cpu_milli.or(milli).unwrap_or(0))),
+        }
+    }
+
+    /// What a pod names for itself.
+    pub(crate) fn of_pod(pod: &Pod) -> Self {
+        let Resources { requests, limits } = pod.resources.clone().unwrap_or_default();
         Self {
             quota: limits.cpu_milli.map(|milli| milli * 100),
             memory: limits.memory_bytes,
-            // The kernel knows none below 2.
-            shares: Some((requested * 1024 / 1000).max(2)),
+            shares: requests.cpu_milli.map(shares),
+        }
+    }
+
+    /// What a container is made with.
+    pub(super) fn made(spec: &Spec) -> Self {
+        let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
+        resources.map(|resources| Self::default().with(resources)).unwrap_or_default()
+    }
+
+    /// The same with what is named. What is not stays as it is.
+    fn with(self, resources: &LinuxResources) -> Self {
+        let bound = |value: i64| u64::try_from(value).ok();
+        let (cpu, memory) = (resources.cpu().as_ref(), resources.memory().as_ref());
+        Self {
+            quota: cpu.and_then(LinuxCpu::quota).map_or(self.quota, bound),
+            memory: memory.and_then(LinuxMemory::limit).map_or(self.memory, bound),
+            shares: cpu.and_then(LinuxCpu::shares).or(self.shares),
         }
     }
 
@@ -61,24 +91,24 @@ impl Given {
     }
 }
 
+/// What the cgroup of a pod is to be enough for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bound {
+    /// All of its containers together.
+    All,
+    /// Each of them: they share what the pod names for itself.
+    Each,
+}
+
 impl World {
     /// A container that runs is given other resources.
     pub(super) fn resize(&mut self, pod: &PodUid, request: &ResizeRequest) -> Outcome {
         let allocated = self.allocated(pod).and_then(|spec| {
             let container = spec.fixed_containers().find(|one| one.name == request.name)?;
-            Some(Given::of(container))
+            Some(Given::of(&spec, container))
         });
-        let bound = |value: i64| u64::try_from(value).ok();
         let Some(container) = self.containers.get_mut(&request.id) else { return Outcome::Done };
-        let mut given = container.given;
-        // What is not named stays as it is.
-        if let Some(cpu) = request.resources.cpu() {
-            given.quota = cpu.quota().map_or(given.quota, bound);
-            given.shares = cpu.shares().or(given.shares);
-        }
-        if let Some(memory) = request.resources.memory() {
-            given.memory = memory.limit().map_or(given.memory, bound);
-        }
+        let given = container.given.with(&request.resources);
         container.given = given;
         let is_of_cpu = request.resources.cpu().is_some();
         let allocated = allocated.map(|allocated| match is_of_cpu {
@@ -90,8 +120,19 @@ impl World {
         Outcome::Done
     }
 
+    /// Whether the limit of a pod can become lower.
+    pub(super) fn check_memory(&self, pod: &PodUid, request: &MemoryCheck) -> Result<Outcome, Failure> {
+        let used = self.used.get(pod).copied().unwrap_or_default();
+        let broken = request.bounds.iter().any(|bound| bound.broken_by(used).is_some());
+        if broken {
+            Err(failure(FailureKind::Transient, "cannot decrease memory limits"))
+        } else {
+            Ok(Outcome::Done)
+        }
+    }
+
     /// What is allocated to a pod by its record on disk.
-    pub(crate) fn allocated(&self, pod: &PodUid) -> Option<Arc<spec::Pod>> {
+    pub(crate) fn allocated(&self, pod: &PodUid) -> Option<Arc<Pod>> {
         let record = self.records.get(pod)?;
         let manifest = record.resize.as_ref().map_or(&record.manifest, |resize| &resize.allocated);
         self.specs.get(manifest).cloned()
@@ -101,17 +142,19 @@ impl World {
     pub(crate) fn check_given(&mut self, pod: &PodUid) {
         let Some(spec) = self.allocated(pod) else { return };
         let is_told = self.records[pod].resizing.is_some();
-        for container in spec.fixed_containers().filter(|one| is_resizable(one)) {
+        for container in spec.fixed_containers() {
             let runs = self.containers.values().filter(|one| one.pod == *pod && one.name == container.name);
             let given: Vec<Given> = runs.filter(|one| one.is_running()).map(|one| one.given).collect();
             for given in given {
-                self.judge(|oracle| oracle.given_at_rest(pod, given, Given::of(container), is_told));
+                self.judge(|oracle| oracle.given_at_rest(pod, given, Given::of(&spec, container), is_told));
             }
         }
+        let level = self.levels.get(pod).copied().unwrap_or_default();
+        self.judge(|oracle| oracle.level_at_rest(pod, level, Given::of_pod(&spec)));
     }
 
     /// What is asked for of a pod and is not allocated waits, as the pod tells, and does not fit beside the others.
-    pub(crate) fn check_waits(&mut self, asked: &spec::Pod) {
+    pub(crate) fn check_waits(&mut self, asked: &Pod) {
         let Some(has) = self.allocated(&asked.uid) else { return };
         let others = self.records.values().filter(|one| one.uid != asked.uid && one.terminal.is_none());
         let others: Vec<_> = others.filter_map(|one| self.allocated(&one.uid)).collect();
@@ -124,16 +167,19 @@ impl World {
     /// What runs in a pod has room in its cgroup.
     pub(super) fn check_level(&mut self, pod: &PodUid) {
         let running = self.containers.values().filter(|one| one.pod == *pod && one.is_running());
-        let running: Vec<Given> = running
-            .filter(|one| !["init-", "debug-"].iter().any(|kind| one.name.as_str().starts_with(kind)))
-            .map(|one| one.given)
-            .collect();
+        let running: Vec<Given> =
+            running.filter(|one| !one.name.as_str().starts_with("debug-")).map(|one| one.given).collect();
         let level = self.levels.get(pod).copied().filter(|_| self.cgroups.contains_key(pod));
-        self.judge(|oracle| oracle.level(pod, level.unwrap_or_default(), &running));
+        let names_its_own = self.allocated(pod).is_some_and(|spec| spec.resources.is_some());
+        let bound = match names_its_own {
+            true => Bound::Each,
+            false => Bound::All,
+        };
+        self.judge(|oracle| oracle.level(pod, level.unwrap_or_default(), &running, bound));
     }
 }
 
-/// Of init and ephemeral containers nothing changes while they run.
-fn is_resizable(container: &spec::Container) -> bool {
-    matches!(container.kind, ContainerKind::Main | ContainerKind::Sidecar)
+/// 1024 for each core; the kernel knows none below 2.
+fn shares(milli: u64) -> u64 {
+    (milli * 1024 / 1000).max(2)
 }

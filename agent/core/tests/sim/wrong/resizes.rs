@@ -2,7 +2,7 @@
 //! here: what looks at it is tried with the rules.
 
 use berth_core::{
-    pod::port::resize::ResizeRequest,
+    pod::port::resize::{MemoryCheck, ResizeRequest},
     record::Resizing,
     status::{Condition, ConditionKind},
 };
@@ -19,6 +19,13 @@ fn begin_bounded(run: &mut Run, names: &[&str]) {
     for name in names {
         pods::edit(&mut pod, name).resources = pods::resources((10, MIB), (100, 100 * MIB));
     }
+    begin_with(run, pod);
+}
+
+/// Its containers share a tenth of a core and 100 MiB, which it names for itself.
+fn begin_sharing(run: &mut Run) {
+    let mut pod = pods::pod("web", &["main", "other"]);
+    pod.resources = Some(pods::resources((10, MIB), (100, 100 * MIB)));
     begin_with(run, pod);
 }
 
@@ -40,7 +47,8 @@ fn resize(run: &mut Run, resources: LinuxResources) {
     let id = run.world.running(&uid(), "main").expect("it runs");
     let qos = run.spec("web").expect("it is wanted").qos;
     let (name, sandbox) = (ContainerName::new("main"), SandboxId::of(&uid(), 0));
-    let request = ResizeRequest { name, id, sandbox, resources, qos, bounds: Vec::new() };
+    let lowered = MemoryCheck { qos, bounds: Vec::new() };
+    let request = ResizeRequest { name, id, sandbox, resources, lowered };
     perform(run, Act::ResizeContainer(Box::new(request)));
 }
 
@@ -69,13 +77,31 @@ pub(super) fn given_what_is_asked_for(run: &mut Run) {
 
 pub(super) fn shrunk_before_its_containers(run: &mut Run) {
     begin_bounded(run, &["main", "other"]);
+    shrink(run, 199);
+}
+
+pub(super) fn shrunk_before_one_that_shares(run: &mut Run) {
+    begin_sharing(run);
+    shrink(run, 99);
+}
+
+/// The pod's cgroup may use so many MiB of memory from now on.
+fn shrink(run: &mut Run, mib: u64) {
     let asked = run.told.iter().rev().find_map(|effect| match effect {
         Effect::Pod { act: Act::EnsureCgroup(request), .. } => Some(request.clone()),
         Effect::Pod { .. } | Effect::Node { .. } => None,
     });
     let mut smaller = asked.expect("it has a cgroup");
-    smaller.values.memory_bytes_max = Some(199 * MIB);
+    smaller.values.memory_bytes_max = Some(mib * MIB);
     perform(run, Act::EnsureCgroup(smaller));
+}
+
+pub(super) fn bounded_otherwise_at_rest(run: &mut Run) {
+    begin_sharing(run);
+    breaks(run, |world| {
+        world.levels.get_mut(&uid()).expect("it has a cgroup").memory = Some(101 * MIB);
+        world.check_given(&uid());
+    });
 }
 
 pub(super) fn left_at_rest(run: &mut Run) {
@@ -91,7 +117,7 @@ pub(super) fn told_at_rest(run: &mut Run) {
     begin_bounded(run, &["main"]);
     breaks(run, |world| {
         let record = world.records.get_mut(&uid()).expect("it has one");
-        record.resizing = Some(Resizing { generation: None, error: None });
+        record.resizing = Some(Resizing { generation: None, error: None, whole: None });
         world.check_given(&uid());
     });
 }

@@ -100,6 +100,7 @@ impl Node {
             start_time: None,
             qos: QosClass::BestEffort,
             recursive_read_only: false,
+            resources: None,
             init_containers: Vec::new(),
             ephemeral_containers: Vec::new(),
             containers: vec![status],

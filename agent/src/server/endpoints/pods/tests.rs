@@ -64,6 +64,7 @@ fn view_in(state: ContainerState, sandbox: Option<SandboxId>) -> View {
         start_time: Some(Timestamp::UNIX_EPOCH),
         qos: QosClass::BestEffort,
         recursive_read_only: false,
+        resources: None,
         terminating: false,
     };
     status.containers.push(container("c", state));

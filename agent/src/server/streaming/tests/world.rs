@@ -154,6 +154,7 @@ fn published(sandbox: SandboxId) -> Published {
         start_time: None,
         qos: QosClass::BestEffort,
         recursive_read_only: false,
+        resources: None,
         init_containers: Vec::new(),
         ephemeral_containers: Vec::new(),
         containers: containers.collect(),

@@ -1,0 +1,182 @@
+//! Resources in a pod's status: of its containers, and of all of it.
+
+use std::collections::BTreeMap;
+
+use berth_core::{
+    spec::{CpuMemory, Quantities},
+    status::PodResources,
+};
+use k8s_openapi::{
+    api::core::v1::{Container, PodSpec, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+type Amounts = BTreeMap<String, Quantity>;
+
+/// Of a container. A limit without a request is a request too (`SetDefaults_Pod` of `pkg/apis/core/v1/defaults.go`).
+pub(super) fn of_container(container: &Container) -> ResourceRequirements {
+    let mut resources = container.resources.clone().unwrap_or_default();
+    for (name, limit) in resources.limits.iter().flatten() {
+        resources
+            .requests
+            .get_or_insert_with(BTreeMap::new)
+            .entry(name.clone())
+            .or_insert_with(|| limit.clone());
+    }
+    resources
+}
+
+/// While a resize is under way, a container shows what it has as its resources, and what it gets as allocated. Where it names no limits, or no
+/// requests, it shows none, though its pod may bound it (`convertToAPIContainerStatuses` of `pkg/kubelet/kubelet_pods.go`).
+pub(super) fn set_actuated(resources: &mut ResourceRequirements, has: CpuMemory) {
+    let set = |list: &mut Option<Amounts>, cpu: u64, memory: u64| {
+        let Some(amounts) = list else { return };
+        for (name, amount, text) in [("cpu", cpu, cores(cpu)), ("memory", memory, binary(memory))] {
+            if amount == 0 {
+                amounts.remove(name);
+            } else {
+                amounts.insert(name.to_owned(), Quantity(text));
+            }
+        }
+        if amounts.is_empty() {
+            *list = None;
+        }
+    };
+    set(&mut resources.requests, has.cpu_request, has.memory_request);
+    set(&mut resources.limits, has.cpu_limit, has.memory_limit);
+}
+
+/// `status.allocatedResources` and `status.resources` of a pod.
+pub(super) fn of_pod(shown: &PodResources, spec: &PodSpec) -> (Option<Amounts>, ResourceRequirements) {
+    let requests = |of: &ResourceRequirements| of.requests.clone();
+    let limits = |of: &ResourceRequirements| of.limits.clone();
+    let resources = ResourceRequirements {
+        requests: amounts(&shown.has.requests, is_decimal(spec, requests)),
+        limits: amounts(&shown.has.limits, is_decimal(spec, limits)),
+        ..ResourceRequirements::default()
+    };
+    (amounts(&shown.allocated, is_decimal(spec, requests)), resources)
+}
+
+/// Whether memory is written with powers of ten: a sum is written as the first of its parts, in the order in which they are added (`Add` of
+/// `k8s.io/apimachinery/pkg/api/resource/quantity.go`).
+fn is_decimal(spec: &PodSpec, level: impl Fn(&ResourceRequirements) -> Option<Amounts>) -> bool {
+    let init = spec.init_containers.iter().flatten();
+    let of_containers = spec.containers.iter().chain(init).filter_map(|one| one.resources.as_ref());
+    let mut all = spec.resources.iter().chain(of_containers);
+    let first = all.find_map(|resources| level(resources)?.get("memory").cloned());
+    first.is_some_and(|first| !first.0.ends_with('i'))
+}
+
+fn amounts(of: &Quantities, is_decimal: bool) -> Option<Amounts> {
+    let bytes = |bytes: u64| if is_decimal { decimal(bytes) } else { binary(bytes) };
+    let mut all = Amounts::new();
+    let mut add = |name: String, text: Option<String>| {
+        all.extend(text.map(|text| (name, Quantity(text))));
+    };
+    add("cpu".to_owned(), of.cpu_milli.map(cores));
+    add("memory".to_owned(), of.memory_bytes.map(bytes));
+    add("ephemeral-storage".to_owned(), of.ephemeral_storage_bytes.map(binary));
+    for (size, bytes) in &of.hugepages_bytes {
+        add(format!("hugepages-{}", binary(*size)), Some(binary(*bytes)));
+    }
+    for (name, amount) in &of.extended {
+        add(name.clone(), Some(decimal(*amount)));
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+fn cores(milli: u64) -> String {
+    if milli.is_multiple_of(1000) { decimal(milli / 1000) } else { format!("{milli}m") }
+}
+
+/// In the largest unit of which it is a multiple.
+fn binary(amount: u64) -> String {
+    in_units(
+        amount,
+        [(60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")]
+            .map(|(power, name)| (1 << power, name)),
+    )
+}
+
+/// The same with powers of ten.
+fn decimal(amount: u64) -> String {
+    in_units(
+        amount,
+        [(18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")]
+            .map(|(power, name)| (10_u64.pow(power), name)),
+    )
+}
+
+fn in_units(amount: u64, units: [(u64, &str); 6]) -> String {
+    let unit = units.into_iter().find(|(size, _)| amount > 0 && amount.is_multiple_of(*size));
+    unit.map_or_else(|| amount.to_string(), |(size, name)| format!("{}{name}", amount / size))
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::spec::Resources;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// As Go writes them.
+    #[test]
+    fn amounts_are_written_as_the_kubelet_writes_them() {
+        for (amount, in_binary, in_decimal) in [
+            (0, "0", "0"),
+            (999, "999", "999"),
+            (1000, "1000", "1k"),
+            (1024, "1Ki", "1024"),
+            (200_000_000, "200000000", "200M"),
+            (64 << 20, "64Mi", "67108864"),
+            (3 << 40, "3Ti", "3298534883328"),
+        ] {
+            assert_eq!(binary(amount), in_binary);
+            assert_eq!(decimal(amount), in_decimal);
+        }
+        for (milli, text) in [(1, "1m"), (1500, "1500m"), (2000, "2"), (1_000_000, "1k")] {
+            assert_eq!(cores(milli), text);
+        }
+    }
+
+    #[test]
+    fn a_sum_is_written_as_its_first_part_is() {
+        let memory = |text: &str| json!({ "requests": { "memory": text } });
+        for (own, first, second, bytes, expected) in [
+            (Value::Null, memory("100M"), memory("64Mi"), 200_000_000, "200M"),
+            (Value::Null, Value::Null, memory("100M"), 200_000_000, "200M"),
+            (Value::Null, memory("64Mi"), memory("100M"), 200 << 20, "200Mi"),
+            (memory("200Mi"), memory("100M"), memory("100M"), 200 << 20, "200Mi"),
+        ] {
+            let spec = json!({ "resources": own, "containers": [
+                { "name": "a", "resources": first }, { "name": "b", "resources": second },
+            ] });
+            let requests = Quantities { memory_bytes: Some(bytes), ..Quantities::default() };
+            let has = Resources { requests: requests.clone(), ..Resources::default() };
+            let shown = PodResources { allocated: requests, has };
+            let (allocated, resources) = of_pod(&shown, &serde_json::from_value(spec).unwrap());
+            let shown = json!({ "memory": expected });
+            assert_eq!(serde_json::to_value(allocated).unwrap(), shown);
+            assert_eq!(serde_json::to_value(resources).unwrap(), json!({ "requests": shown }));
+        }
+    }
+
+    #[test]
+    fn all_that_a_pod_takes_has_its_name() {
+        let all = Quantities {
+            cpu_milli: Some(250),
+            memory_bytes: Some(64 << 20),
+            ephemeral_storage_bytes: Some(1 << 30),
+            hugepages_bytes: [(2 << 20, 4 << 20)].into(),
+            extended: [("example.com/gpu".to_owned(), 2)].into(),
+        };
+        let shown = PodResources { allocated: all, has: Resources::default() };
+        let (allocated, resources) = of_pod(&shown, &PodSpec::default());
+        let expected = json!({
+            "cpu": "250m", "memory": "64Mi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": "2",
+        });
+        assert_eq!(serde_json::to_value(allocated).unwrap(), expected);
+        assert_eq!(serde_json::to_value(resources).unwrap(), json!({}), "nothing is not absent");
+    }
+}
