@@ -7,7 +7,7 @@ use berth_core::{
     failure::Failure,
     image::ImageInfo,
     metrics::{Started, image_size},
-    spec::ContainerKind,
+    spec::{ContainerKind, UserMode},
 };
 use prometheus::{DEFAULT_BUCKETS, GaugeVec, HistogramVec, IntCounterVec, Registry};
 
@@ -22,6 +22,8 @@ use super::{
 pub(super) struct Pods {
     started: IntCounterVec,
     start_errors: IntCounterVec,
+    started_with_users: IntCounterVec,
+    errors_with_users: IntCounterVec,
     containers: IntCounterVec,
     container_errors: IntCounterVec,
     sandbox_seconds: HistogramVec,
@@ -46,6 +48,16 @@ impl Pods {
             start_errors: families.counter(
                 "kubelet_started_pods_errors_total",
                 "Sandboxes that could not be started.",
+                &[],
+            )?,
+            started_with_users: families.counter(
+                "kubelet_started_user_namespaced_pods_total",
+                "Sandboxes with a user namespace of their own that were started.",
+                &[],
+            )?,
+            errors_with_users: families.counter(
+                "kubelet_started_user_namespaced_pods_errors_total",
+                "Sandboxes with a user namespace of their own, and containers in them, that could not be started.",
                 &[],
             )?,
             containers: families.counter(
@@ -123,8 +135,22 @@ impl Pods {
     /// An effect has ended.
     pub(super) fn ended(&self, subject: &Subject, outcome: &Result<Outcome, Failure>, took: Duration) {
         match subject {
-            Subject::Container(kind) => self.container(*kind, outcome),
-            Subject::Sandbox(handler) => self.sandbox(handler, outcome.is_ok(), took),
+            Subject::Container(kind, users) => {
+                self.container(*kind, outcome);
+                if start_error(outcome).is_some() {
+                    self.not_started_with(*users);
+                }
+            }
+            Subject::Sandbox(handler, users) => {
+                self.sandbox(handler, outcome.is_ok(), took);
+                match users {
+                    UserMode::Pod => self.started_with_users.with_label_values::<&str>(&[]).inc(),
+                    UserMode::Node => {}
+                }
+                if outcome.is_err() {
+                    self.not_started_with(*users);
+                }
+            }
             Subject::Volume(plugin) => {
                 if *plugin == OF_IMAGES {
                     self.image_volumes.ended(outcome.is_ok());
@@ -174,6 +200,14 @@ impl Pods {
         self.containers.with_label_values(&[role]).inc();
         if let Some(code) = start_error(outcome) {
             self.container_errors.with_label_values(&[role, code]).inc();
+        }
+    }
+
+    /// Something of a pod with these users could not be started.
+    fn not_started_with(&self, users: UserMode) {
+        match users {
+            UserMode::Pod => self.errors_with_users.with_label_values::<&str>(&[]).inc(),
+            UserMode::Node => {}
         }
     }
 

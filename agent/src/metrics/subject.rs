@@ -7,16 +7,16 @@ use berth_core::{
     id::{ContainerId, PodUid},
     image::collection::Reason,
     pod::port::{probe::ProbeCall, start_failure::Call},
-    spec::{ContainerKind, ProbeKind, VolumeSource},
+    spec::{ContainerKind, ProbeKind, UserMode, VolumeSource},
 };
 
 /// What an effect was about, kept while it is performed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// A start of a container.
-    Container(ContainerKind),
-    /// A sandbox, by its handler; empty for the default.
-    Sandbox(String),
+    /// A start of a container in a pod with these users.
+    Container(ContainerKind, UserMode),
+    /// A sandbox, by its handler, which is empty for the default, and its users.
+    Sandbox(String, UserMode),
     /// A volume, by its plugin.
     Volume(&'static str),
     /// A question to a container.
@@ -54,8 +54,10 @@ impl Subject {
             Effect::Node { .. } => return Self::Other,
         };
         match act {
-            Act::StartContainer(request) => Self::Container(request.container.kind),
-            Act::EnsureSandbox(request) => Self::Sandbox(request.pod.runtime.clone().unwrap_or_default()),
+            Act::StartContainer(request) => Self::Container(request.container.kind, request.pod.users),
+            Act::EnsureSandbox(request) => {
+                Self::Sandbox(request.pod.runtime.clone().unwrap_or_default(), request.pod.users)
+            }
             Act::EnsureVolume(request) => Self::Volume(plugin(&request.volume.source)),
             Act::Probe(request) => {
                 Self::Probe(pod.clone(), request.id.clone(), request.kind, Asks::of(&request.call))

@@ -15,7 +15,7 @@ use berth_core::{
         start_failure::{Answer, Call, Sandbox, StartFailure},
         status::Remains,
     },
-    spec::{ContainerKind, ProbeKind, QosClass, Source},
+    spec::{ContainerKind, ProbeKind, QosClass, Source, UserMode},
     status::{ContainerState, ContainerStatus, Phase, PodStatus, Severity, Terminated},
 };
 
@@ -112,6 +112,29 @@ fn failed() -> Result<Outcome, Failure> {
 }
 
 #[test]
+fn pods_with_users_of_their_own_are_counted_apart() {
+    let metrics = Metrics::new("n", View::default()).unwrap();
+    let counts = || {
+        let text = metrics.text();
+        ["", "_errors"].map(|what| value(&text, &format!("kubelet_started_user_namespaced_pods{what}_total")))
+    };
+    assert_eq!(counts(), [Some(0.0), Some(0.0)]);
+    let main = ContainerKind::Main;
+    for (subject, outcome, expected) in [
+        (Subject::Sandbox(String::new(), UserMode::Node), Ok(Outcome::Done), [0.0, 0.0]),
+        (Subject::Sandbox(String::new(), UserMode::Node), failed(), [0.0, 0.0]),
+        (Subject::Sandbox(String::new(), UserMode::Pod), Ok(Outcome::Done), [1.0, 0.0]),
+        (Subject::Sandbox(String::new(), UserMode::Pod), failed(), [2.0, 1.0]),
+        (Subject::Container(main, UserMode::Pod), Ok(Outcome::Done), [2.0, 1.0]),
+        (Subject::Container(main, UserMode::Pod), failed(), [2.0, 2.0]),
+        (Subject::Container(main, UserMode::Node), failed(), [2.0, 2.0]),
+    ] {
+        metrics.ended("x", &subject, &outcome, seconds(1));
+        assert_eq!(counts(), expected.map(Some), "{subject:?} {outcome:?}");
+    }
+}
+
+#[test]
 fn a_start_is_counted_from_the_creation_that_the_manifest_tells() {
     let view = View::default();
     let metrics = Metrics::new("n1", view.clone()).unwrap();
@@ -200,14 +223,34 @@ fn a_container_that_waits_for_its_next_run_has_ended() {
 fn effects_are_the_operations_that_dashboards_know() {
     let metrics = Metrics::new("n", View::default()).unwrap();
     let well = || Ok(Outcome::Done);
-    metrics.ended("ensure-sandbox", &Subject::Sandbox("crun".to_owned()), &well(), seconds(1));
-    metrics.ended("ensure-sandbox", &Subject::Sandbox("crun".to_owned()), &failed(), seconds(2));
-    metrics.ended("start-container", &Subject::Container(ContainerKind::Sidecar), &well(), seconds(1));
+    metrics.ended(
+        "ensure-sandbox",
+        &Subject::Sandbox("crun".to_owned(), UserMode::Node),
+        &well(),
+        seconds(1),
+    );
+    metrics.ended(
+        "ensure-sandbox",
+        &Subject::Sandbox("crun".to_owned(), UserMode::Node),
+        &failed(),
+        seconds(2),
+    );
+    metrics.ended(
+        "start-container",
+        &Subject::Container(ContainerKind::Sidecar, UserMode::Node),
+        &well(),
+        seconds(1),
+    );
     let (call, answer, sandbox) = (Call::Create, Answer::Failed, Sandbox::Up);
     let (cause, message) = (String::new(), String::new());
     let failure = Box::new(StartFailure { call, answer, sandbox, cause, message });
     let not_started = Ok(Outcome::NotStarted(failure));
-    metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &not_started, seconds(1));
+    metrics.ended(
+        "start-container",
+        &Subject::Container(ContainerKind::Main, UserMode::Node),
+        &not_started,
+        seconds(1),
+    );
     metrics.ended("ensure-cgroup", &Subject::Other, &well(), seconds(1));
     metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &failed(), seconds(3));
     metrics.ended("ensure-volume", &Subject::Volume("kubernetes.io/secret"), &well(), seconds(4));

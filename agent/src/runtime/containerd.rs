@@ -26,6 +26,7 @@ use tonic::{
     transport::Channel,
 };
 
+use super::snapshotter::Shifting;
 use crate::absent::Absence;
 
 /// What containerd accepts and sends at most (`defaults.DefaultMaxRecvMsgSize`); tonic's own bound is 4 MiB.
@@ -46,6 +47,8 @@ pub struct Containerd {
     channel: Channel,
     namespace: Namespace,
     timeout: Duration,
+    /// What is known of its snapshotters.
+    shifting: Shifting,
 }
 
 /// Adds the `containerd-namespace` header.
@@ -141,7 +144,8 @@ impl Containerd {
             .await
             .map_err(|elapsed| unreachable(elapsed.into()))?
             .map_err(|error| unreachable(error.into()))?;
-        let containerd = Self { channel, namespace: Namespace(value), timeout };
+        let containerd =
+            Self { channel, namespace: Namespace(value), timeout, shifting: Shifting::default() };
         let version = containerd.version().await.map_err(|error| unreachable(error.into()))?;
         if major(&version).is_some_and(|major| major < MAJOR_MIN) {
             return Err(ConnectError::TooOld(version));
@@ -151,6 +155,10 @@ impl Containerd {
         }
         tracing::info!(socket = %socket.display(), version, "connected to containerd");
         Ok(containerd)
+    }
+
+    pub(super) fn shifting(&self) -> &Shifting {
+        &self.shifting
     }
 
     /// The version it calls itself.
@@ -268,7 +276,8 @@ impl Containerd {
 impl Containerd {
     /// One that is not asked anything before it is used.
     pub(super) fn unasked(channel: Channel, timeout: Duration) -> Self {
-        Self { channel, namespace: Namespace(MetadataValue::from_static("test")), timeout }
+        let namespace = Namespace(MetadataValue::from_static("test"));
+        Self { channel, namespace, timeout, shifting: Shifting::default() }
     }
 }
 

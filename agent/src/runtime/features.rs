@@ -92,16 +92,38 @@ enum Answer {
 
 /// What of them counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Features {
-    recursive_read_only: bool,
+pub struct Features {
+    /// Whether mounts can be read-only with all that is mounted below them: the OCI runtime says so, and the kernel is new enough.
+    pub recursive_read_only: bool,
+    /// Whether pods can have user namespaces: the OCI runtime says that it has them, and mounts with other owners.
+    pub user_namespaces: bool,
 }
 
 /// What a runtime prints.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
 struct Printed {
-    #[serde(default)]
     mount_options: Option<Vec<String>>,
+    linux: Option<Linux>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Linux {
+    namespaces: Option<Vec<String>>,
+    mount_extensions: Option<MountExtensions>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct MountExtensions {
+    idmap: Option<Idmap>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Idmap {
+    enabled: Option<bool>,
 }
 
 impl RuntimeFeatures {
@@ -112,35 +134,40 @@ impl RuntimeFeatures {
         Self { own: own.clone(), driver, is_kernel_able, again_after: AGAIN_AFTER, known: Arc::default() }
     }
 
-    /// Whether pods of a runtime can have mounts that are read-only with all that is mounted below them: the OCI runtime says so,
-    /// and the kernel is new enough. Shims of others are not asked. Source: containerd `internal/cri/server/service.go`
-    /// `introspectRuntimeHandler`.
+    /// What pods of a runtime can have: its OCI runtime says so, and for mounts that are read-only with all that is mounted below them the
+    /// kernel is new enough. Shims of others are not asked. Source: containerd `internal/cri/server/service.go`
+    /// `introspectRuntimeHandler`, `supportsCRIUserns`.
     ///
     /// # Errors
     /// The runtime has not said what it can do.
-    pub async fn recursive_read_only(&self, runtime: &PodRuntime) -> Result<bool, Unasked> {
-        let Some(name) = self.name_of(runtime) else { return Ok(false) };
+    pub async fn of(&self, runtime: &PodRuntime) -> Result<Features, Unasked> {
+        let Some(name) = self.name_of(runtime) else { return Ok(Features::default()) };
         let asked = self.ask(name);
         let mut heard = asked.told.subscribe();
         // Fails only when nobody could tell any more, who is held here.
         let told = heard.wait_for(|told| told.answer.is_some()).await.ok();
         let answer = told.and_then(|told| told.answer.clone()).unwrap_or_else(|| Ok(Features::default()));
-        Ok(answer?.recursive_read_only)
+        answer.map(|found| self.with_this_kernel(found))
     }
 
     /// The same, as far as is known: nobody is waited for.
     #[must_use]
-    pub fn known_recursive_read_only(&self, runtime: &PodRuntime) -> bool {
-        let Some(name) = self.name_of(runtime) else { return false };
+    pub fn known(&self, runtime: &PodRuntime) -> Features {
+        let Some(name) = self.name_of(runtime) else { return Features::default() };
         let asked = self.ask(name);
-        matches!(&asked.told.borrow().answer, Some(Ok(features)) if features.recursive_read_only)
+        match &asked.told.borrow().answer {
+            Some(Ok(found)) => self.with_this_kernel(*found),
+            Some(Err(_)) | None => Features::default(),
+        }
+    }
+
+    fn with_this_kernel(&self, found: Features) -> Features {
+        Features { recursive_read_only: found.recursive_read_only && self.is_kernel_able, ..found }
     }
 
     fn name_of<'a>(&'a self, runtime: &'a PodRuntime) -> Option<&'a str> {
         match runtime {
-            PodRuntime::Berth { binary } => {
-                self.is_kernel_able.then(|| binary.as_deref().unwrap_or(&self.own.binary))
-            }
+            PodRuntime::Berth { binary } => Some(binary.as_deref().unwrap_or(&self.own.binary)),
             PodRuntime::Grouped { .. } => None,
         }
     }
@@ -204,9 +231,15 @@ impl Asked {
 
 /// One that prints something else has none of them.
 fn read(text: &[u8]) -> Features {
-    let options = serde_json::from_slice::<Printed>(text).ok().and_then(|printed| printed.mount_options);
-    let recursive_read_only = options.is_some_and(|options| options.iter().any(|option| option == "rro"));
-    Features { recursive_read_only }
+    let Printed { mount_options, linux } = serde_json::from_slice(text).unwrap_or_default();
+    let Linux { namespaces, mount_extensions } = linux.unwrap_or_default();
+    let names =
+        |list: Option<Vec<String>>, name: &str| list.is_some_and(|list| list.iter().any(|one| one == name));
+    let shifts_owners = mount_extensions.and_then(|all| all.idmap?.enabled).unwrap_or(false);
+    Features {
+        recursive_read_only: names(mount_options, "rro"),
+        user_namespaces: names(namespaces, "user") && shifts_owners,
+    }
 }
 
 /// Whether a release such as `6.1.0-13-amd64` is of this version or a later one.
@@ -252,6 +285,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_runtime_that_has_user_namespaces_and_shifts_owners_of_mounts_has_them() {
+        for (text, expected) in [
+            (
+                r#"{"linux": {"namespaces": ["ipc", "user"], "mountExtensions": {"idmap": {"enabled": true}}}}"#,
+                true,
+            ),
+            (r#"{"linux": {"namespaces": ["ipc"], "mountExtensions": {"idmap": {"enabled": true}}}}"#, false),
+            (
+                r#"{"linux": {"namespaces": ["user"], "mountExtensions": {"idmap": {"enabled": false}}}}"#,
+                false,
+            ),
+            (r#"{"linux": {"namespaces": ["user"], "mountExtensions": {"idmap": {}}}}"#, false),
+            (r#"{"linux": {"namespaces": ["user"], "mountExtensions": null}}"#, false),
+            (r#"{"linux": {"namespaces": ["user"]}}"#, false),
+            (r#"{"linux": null, "mountOptions": ["rro"]}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(read(text.as_bytes()).user_namespaces, expected, "{text}");
+        }
+    }
+
     fn runtime(dir: &Path, name: &str, text: &str) -> PodRuntime {
         let path = dir.join(name);
         fs::write(
@@ -273,25 +328,29 @@ mod tests {
         fs::read_to_string(dir.join(name).with_extension("asked")).map_or(0, |text| text.lines().count())
     }
 
-    const ABLE: &str = r#"[ "$1" = features ] && echo '{"mountOptions": ["rro"]}'"#;
+    const ABLE: &str = r#"[ "$1" = features ] && echo '{
+        "mountOptions": ["rro"], "linux": {"namespaces": ["user"], "mountExtensions": {"idmap": {"enabled": true}}}
+    }'"#;
+    const ALL: Features = Features { recursive_read_only: true, user_namespaces: true };
 
     #[tokio::test]
     async fn one_that_answers_is_asked_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut features = features("/nowhere/runtime");
         features.again_after = Duration::ZERO;
-        for (name, text, expected) in [("able", ABLE, true), ("mute", "true", false)] {
+        for (name, text, expected) in [("able", ABLE, ALL), ("mute", "true", Features::default())] {
             let runtime = runtime(dir.path(), name, text);
-            assert!(!features.known_recursive_read_only(&runtime), "{name}: not yet");
+            assert_eq!(features.known(&runtime), Features::default(), "{name}: not yet");
             for _ in 0..3 {
-                assert_eq!(features.recursive_read_only(&runtime).await, Ok(expected), "{name}");
+                assert_eq!(features.of(&runtime).await, Ok(expected), "{name}");
             }
-            assert_eq!(features.known_recursive_read_only(&runtime), expected, "{name}");
+            assert_eq!(features.known(&runtime), expected, "{name}");
             assert_eq!(asked(dir.path(), name), 1, "{name}");
         }
         features.is_kernel_able = false;
         let able = PodRuntime::Berth { binary: Some(dir.path().join("able").display().to_string()) };
-        assert_eq!(features.recursive_read_only(&able).await, Ok(false));
+        let without = Features { recursive_read_only: false, ..ALL };
+        assert_eq!((features.of(&able).await, features.known(&able)), (Ok(without), without));
     }
 
     /// It may be one that is being replaced, or may have been killed.
@@ -299,7 +358,7 @@ mod tests {
     async fn one_that_fails_is_asked_again_and_not_at_once() {
         let dir = tempfile::tempdir().unwrap();
         for (name, text, expected) in [
-            ("old", "echo unknown command features >&2; exit 1", Some(false)),
+            ("old", "echo unknown command features >&2; exit 1", Some(Features::default())),
             ("killed", "kill -9 $$", None),
             ("missing", "", None),
         ] {
@@ -310,7 +369,7 @@ mod tests {
                 fs::remove_file(&path).unwrap();
             }
             for _ in 0..3 {
-                assert_eq!(features.recursive_read_only(&failing).await.ok(), expected, "{name}");
+                assert_eq!(features.of(&failing).await.ok(), expected, "{name}");
             }
             assert!(asked(dir.path(), name) <= 1, "{name}");
             runtime(dir.path(), name, ABLE);
@@ -318,7 +377,7 @@ mod tests {
                 one.told.send_modify(|told| told.next = Some(Instant::now()));
             });
             let again = async {
-                while features.recursive_read_only(&failing).await != Ok(true) {
+                while features.of(&failing).await != Ok(ALL) {
                     tokio::task::yield_now().await;
                 }
             };
@@ -332,7 +391,7 @@ mod tests {
         let features = features("/nowhere/runtime");
         let none = PodRuntime::Berth { binary: None };
         let thread = features.ask("/nowhere/runtime").thread.clone();
-        features.recursive_read_only(&none).await.unwrap_err();
+        features.of(&none).await.unwrap_err();
         let (answer, hangs) = std::sync::mpsc::sync_channel::<()>(0);
         thread.run(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();
         let due = || {
@@ -340,7 +399,7 @@ mod tests {
             known.values().for_each(|one| one.told.send_modify(|told| told.next = Some(Instant::now())));
         };
         due();
-        let at_once = tokio::time::timeout(ANSWER_WITHIN / 2, features.recursive_read_only(&none)).await;
+        let at_once = tokio::time::timeout(ANSWER_WITHIN / 2, features.of(&none)).await;
         at_once.expect("what is known").unwrap_err();
         assert_eq!(features.known.lock().unwrap().len(), 1);
         drop(answer);

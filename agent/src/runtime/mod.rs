@@ -26,12 +26,12 @@ mod watch;
 
 pub use containerd::{CallError, Cause, ConnectError, Containerd, Service};
 pub use exec::{Exec, ExecError, Specs};
-pub use features::{RuntimeFeatures, Unasked};
+pub use features::{Features, RuntimeFeatures, Unasked};
 pub use grouped::GroupedTasks;
 pub use observe::{ObserveError, ObservedNode, observe};
 pub use on_time::on_time;
 pub use orphans::seen;
 pub use shims::{Answer, Shims};
-pub use snapshotter::{REMAP_IDS, layers_dir, shifts_owners};
+pub use snapshotter::{REMAP_IDS, layers_dir};
 pub use spec::recorded_spec;
 pub use watch::{Watch, connect};

@@ -1,8 +1,13 @@
 //! What a snapshotter says of itself.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use containerd_client::services::v1::{Plugin, PluginsRequest};
+use tokio::sync::OnceCell;
 
 use super::{CallError, Containerd};
 
@@ -24,17 +29,32 @@ pub async fn layers_dir(
     Ok(root.map(|root| root.trim_end_matches('/').to_owned()).filter(|root| root.starts_with('/')))
 }
 
-/// Whether a snapshotter can [shift owners](REMAP_IDS).
-///
-/// # Errors
-/// See [`CallError`].
-pub async fn shifts_owners(
-    containerd: &Containerd,
-    snapshotter: &str,
-    within: Duration,
-) -> Result<bool, CallError> {
-    let plugin = ask(containerd, snapshotter, within).await?;
-    Ok(plugin.is_some_and(|plugin| plugin.capabilities.iter().any(|capability| capability == REMAP_IDS)))
+/// Which snapshotters can [shift owners](REMAP_IDS), asked once of each. Clones share what is known.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shifting(Arc<Mutex<BTreeMap<String, Arc<OnceCell<bool>>>>>);
+
+impl Shifting {
+    /// Another containerd may answer from now on. Whoever asks just now keeps the answer to himself.
+    pub(super) fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn of(&self, snapshotter: &str) -> Arc<OnceCell<bool>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry(snapshotter.to_owned()).or_default())
+    }
+}
+
+impl Containerd {
+    /// Whether a snapshotter can [shift owners](REMAP_IDS), by the containerd that is connected.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn shifts_owners(&self, snapshotter: &str, within: Duration) -> Result<bool, CallError> {
+        let can = |plugin: Plugin| plugin.capabilities.iter().any(|capability| capability == REMAP_IDS);
+        let asking = || async { Ok(ask(self, snapshotter, within).await?.is_some_and(can)) };
+        self.shifting().of(snapshotter).get_or_try_init(asking).await.copied()
+    }
 }
 
 async fn ask(

@@ -71,6 +71,7 @@ impl Watch {
         loop {
             let why = with_causes(&self.follow().await);
             tracing::warn!(why, "containerd is lost");
+            self.containerd.shifting().forget();
             if self.events.send(Event::RuntimeDown { why }).await.is_err() {
                 return;
             }

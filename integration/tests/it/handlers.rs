@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use berth_integration::agent::{NODE_NAME, Settings, berth};
 use berth_integration::cluster::{self, Cluster};
 use berth_integration::components;
@@ -155,7 +155,13 @@ fn of_a_class() -> Result<()> {
     });
     cluster.create("/apis/node.k8s.io/v1/runtimeclasses", &class)?;
     import(&node, "99-nvidia.toml", &handler("nvidia", &oci_runtime("first")?))?;
-    cluster.wait_for(&path, "with the handler", |node| handlers(node) == ["", "berth", "nvidia", "runc"])?;
+    let node_now =
+        cluster.wait_for(&path, "with the handler", |node| handlers(node) == ["", "berth", "nvidia", "runc"])?;
+    // All of them are crun or runc in the end.
+    for handler in node_now["status"]["runtimeHandlers"].as_array().context("no handlers")? {
+        let expected = json!({ "recursiveReadOnlyMounts": true, "userNamespaces": true });
+        same("features", &handler["features"], &expected).with_context(|| handler.to_string())?;
+    }
     let main = json!({ "name": "main", "image": IMAGE, "command": ["sleep", "infinity"] });
     let object = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web", "namespace": "default" },

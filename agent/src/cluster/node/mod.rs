@@ -36,7 +36,7 @@ use crate::{
     config::{Config, CurrentRuntime, RuntimeSettings},
     metrics::InCluster,
     network::Readiness,
-    runtime::{Containerd, RuntimeFeatures},
+    runtime::{Containerd, Features, RuntimeFeatures},
 };
 
 /// What the tasks of the node need.
@@ -121,12 +121,12 @@ pub async fn run(config: Arc<Config>, settings: NodeSettings, parts: Parts) {
     tokio::join!(keeper.run(), initializing, lease, runtime::ask(containerd, health), log);
 }
 
-/// User namespaces are not promised by this version.
 async fn handlers(settings: &RuntimeSettings, features: &RuntimeFeatures) -> Vec<Handler> {
     let all = settings.handlers.iter().map(async |(name, handler)| {
         // Of one that does not answer, nothing is promised.
-        let recursive_read_only = features.recursive_read_only(&handler.runtime).await.unwrap_or(false);
-        Handler { name: name.clone(), recursive_read_only, user_namespaces: false }
+        let Features { recursive_read_only, user_namespaces } =
+            features.of(&handler.runtime).await.unwrap_or_default();
+        Handler { name: name.clone(), recursive_read_only, user_namespaces }
     });
     futures::future::join_all(all).await
 }

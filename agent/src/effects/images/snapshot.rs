@@ -19,7 +19,6 @@ use super::{
 use crate::runtime::{
     CallError, Containerd, REMAP_IDS,
     labels::{GID_MAPPING, UID_MAPPING},
-    shifts_owners,
 };
 
 /// What containerd gets to tell of a snapshotter, which it does from memory.
@@ -71,7 +70,7 @@ pub(super) async fn prepare(
 
 /// Whether a snapshotter has a layer's files belong to others, without a copy of the image for each pod.
 async fn can_shift_owners(host: &Host, act: &str, snapshotter: &str) -> Result<(), Failure> {
-    if shifts_owners(&host.containerd, snapshotter, ASKED_WITHIN).await? {
+    if host.containerd.shifts_owners(snapshotter, ASKED_WITHIN).await? {
         return Ok(());
     }
     Err(config(format!(

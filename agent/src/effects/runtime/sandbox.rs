@@ -31,13 +31,13 @@ pub(in crate::effects) async fn ensure(
     }
     host.handlers.keep(&request.id, Arc::clone(&handler));
     let pid = Runtime::of(host, &handler).ensure_sandbox(request, recorded).await?;
-    let recursive_read_only = if request.pod.asks_for_recursive_read_only() {
-        let told = host.features.recursive_read_only(&handler.runtime).await;
+    let features = if request.pod.asks_for_recursive_read_only() {
+        let told = host.features.of(&handler.runtime).await;
         told.map_err(|error| failed(FailureKind::Transient, &error))?
     } else {
-        host.features.known_recursive_read_only(&handler.runtime)
+        host.features.known(&handler.runtime)
     };
-    Ok(Outcome::Sandbox { pid, recursive_read_only })
+    Ok(Outcome::Sandbox { pid, recursive_read_only: features.recursive_read_only })
 }
 
 /// Stops the pod's sandbox with everything in it, and forgets it. Under which runtime it was made, a handler that was taken

@@ -82,7 +82,12 @@ fn what_keeps_pods_and_containers_from_starting_is_counted_by_reason() {
     {
         for _ in 0..times {
             let failure = Err(Failure { kind, message: String::new() });
-            metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &failure, seconds(1));
+            metrics.ended(
+                "start-container",
+                &Subject::Container(ContainerKind::Main, UserMode::Node),
+                &failure,
+                seconds(1),
+            );
         }
     }
     let error = |code| {

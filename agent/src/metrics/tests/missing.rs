@@ -77,8 +77,6 @@ const MISSING: &[&str] = &[
     "kubelet_sleep_action_terminated_early_total",
     "kubelet_started_host_process_containers_errors_total",
     "kubelet_started_host_process_containers_total",
-    "kubelet_started_user_namespaced_pods_errors_total",
-    "kubelet_started_user_namespaced_pods_total",
     "kubelet_topology_manager_admission_duration_ms",
     "kubelet_topology_manager_admission_errors_total",
     "kubelet_topology_manager_admission_requests_total",

@@ -79,10 +79,10 @@ fn probe(kind: ProbeKind, call: ProbeCall) -> Act {
 fn effects_are_about_what_is_begun_made_or_asked() {
     let of = |act| Subject::of(&Effect::Pod { op: OpId(1), pod: PodUid::new("1-a"), act });
     for kind in [ContainerKind::Main, ContainerKind::Init, ContainerKind::Sidecar, ContainerKind::Ephemeral] {
-        assert_eq!(of(start(kind)), Subject::Container(kind));
+        assert_eq!(of(start(kind)), Subject::Container(kind, UserMode::Node));
     }
     for (runtime, handler) in [(None, ""), (Some("crun"), "crun")] {
-        assert_eq!(of(sandbox(runtime)), Subject::Sandbox(handler.to_owned()));
+        assert_eq!(of(sandbox(runtime)), Subject::Sandbox(handler.to_owned(), UserMode::Node));
     }
     let volumes = pod().volumes.clone();
     let plugins = volumes.into_iter().map(|volume| {

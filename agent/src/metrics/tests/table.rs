@@ -77,6 +77,8 @@ pub(super) const FAMILIES: &[(&str, &str, &str, &str)] = &[
     ("kubelet_started_containers_total", "counter", "container_type", ""),
     ("kubelet_started_pods_errors_total", "counter", "", ""),
     ("kubelet_started_pods_total", "counter", "", ""),
+    ("kubelet_started_user_namespaced_pods_errors_total", "counter", "", ""),
+    ("kubelet_started_user_namespaced_pods_total", "counter", "", ""),
     ("kubelet_terminated_containers_total", "counter", "container_type exit_code reason", ""),
     ("kubelet_websocket_streaming_requests_total", "counter", "subresource", ""),
     ("kubelet_working_pods", "gauge", "config lifecycle static", ""),
@@ -144,8 +146,13 @@ fn everything_happens(metrics: &Metrics, view: &View) {
     let (well, pull) = (Ok(Outcome::Done), Ok(Outcome::Image(Some(Arc::new(image())))));
     metrics.ended("ensure-cgroup", &Subject::Other, &well, seconds(1));
     metrics.ended("write-file", &Subject::Other, &well, seconds(1));
-    metrics.ended("ensure-sandbox", &Subject::Sandbox(String::new()), &failed(), seconds(1));
-    metrics.ended("start-container", &Subject::Container(ContainerKind::Main), &failed(), seconds(1));
+    metrics.ended("ensure-sandbox", &Subject::Sandbox(String::new(), UserMode::Node), &failed(), seconds(1));
+    metrics.ended(
+        "start-container",
+        &Subject::Container(ContainerKind::Main, UserMode::Node),
+        &failed(),
+        seconds(1),
+    );
     metrics.ended("ensure-volume", &Subject::Volume("v"), &well, seconds(1));
     metrics.web_socket("exec");
     metrics.ended("remove-image", &Subject::Collected(Reason::Space), &Ok(Outcome::Done), seconds(1));
