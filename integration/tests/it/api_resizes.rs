@@ -15,7 +15,11 @@ use crate::suite::{Test, same, test};
 pub(crate) const DEATHS: [&str; 2] = ["check-memory.before", "check-memory.after"];
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![test("api_resizes::what_a_pod_names_for_itself_changes_while_it_runs", whole)]
+    vec![
+        test("api_resizes::what_a_pod_names_for_itself_changes_while_it_runs_with_crun", with_crun),
+        test("api_resizes::what_a_pod_names_for_itself_changes_while_it_runs_with_runc", with_runc),
+        test("api_resizes::a_resize_is_done_while_containerd_is_down", without_containerd),
+    ]
 }
 
 const MIB: u64 = 1 << 20;
@@ -41,9 +45,17 @@ fn has(node: &Node, pod: &Value, own: &Value, (quota, memory): (u64, u64)) -> Re
     same("shown of containers", &pod["status"]["containerStatuses"][1]["resources"], &json!({}))
 }
 
+fn with_crun() -> Result<()> {
+    whole(Settings::default())
+}
+
+fn with_runc() -> Result<()> {
+    whole(Settings { berth: json!({ "runtime": { "ociRuntime": "runc" } }), ..Settings::default() })
+}
+
 /// All that share the pod's resources get what changes, those with limits of their own the rest; nothing restarts, also when agents die amid it.
-fn whole() -> Result<()> {
-    let (cluster, mut node) = start(Settings::default())?;
+fn whole(settings: Settings) -> Result<()> {
+    let (cluster, mut node) = start(settings)?;
     let first = resources(("100m", "64Mi"), ("400m", "128Mi"));
     let own = json!({ "resources": { "requests": { "cpu": "50m" }, "limits": { "cpu": "100m" } } });
     let containers =
@@ -135,4 +147,31 @@ fn restarted(cluster: &Cluster) -> Result<()> {
         )?;
     }
     deleted(cluster, &["again"])
+}
+
+/// Its shim is asked for what its container gets, and its cgroup is the agent's own.
+fn without_containerd() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let before = resources(("50m", "32Mi"), ("200m", "64Mi"));
+    let main = shell("main", "exec sleep infinity", json!({ "resources": before }));
+    let spec = json!({ "terminationGracePeriodSeconds": 1, "containers": [main] });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    let pod = cluster.wait_for(&path("web"), "ready", is_ready)?;
+    same("of the pod", pod_bounds(&node, &pod)?, (Some(20_000), Some(64 * MIB)))?;
+    node.containerd.kill()?;
+    let more = resources(("100m", "32Mi"), ("400m", "96Mi"));
+    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": more }] } });
+    let patch_type = "application/strategic-merge-patch+json";
+    cluster.request("PATCH", &format!("{}/resize", path("web")), patch_type, &patch)?;
+    let pod = cluster.wait_for(&path("web"), "resized", is_resized(2))?;
+    let limits = (Some(40_000), Some(96 * MIB));
+    let main = bounds(&node, &pod, "main")?;
+    same("of the container", (main.1, main.2), limits)?;
+    same("of the pod", pod_bounds(&node, &pod)?, limits)?;
+    same("shown", &pod["status"]["containerStatuses"][0]["resources"], &more)?;
+    node.containerd.start_again()?;
+    deleted(&cluster, &["web"])?;
+    same("restarts", restarts(&pod, "main"), 0)?;
+    node.end()?;
+    cluster.end()
 }
