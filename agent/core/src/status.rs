@@ -187,7 +187,7 @@ pub struct ContainerStatus {
     pub restart_count: u32,
     /// The user that the current or last run began as, where it is known.
     pub user: Option<RunUser>,
-    /// What it has while it runs, where that is not what is allocated to it.
+    /// What it has while it runs, where that is not what its spec says.
     pub actuated: Option<CpuMemory>,
 }
 

@@ -39,7 +39,8 @@ pub const EXPLAINED: &[Explained] = &[
         is: |finding| {
             let Difference { path, theirs, .. } = &finding.difference;
             let is_limit = |path: &str| path == "resources/limits/memory";
-            let is_none = theirs == "9007199254740988Ki" && path.strip_prefix("status/").is_some_and(is_limit);
+            let is_none =
+                theirs == "9007199254740988Ki" && path.strip_prefix("status/").is_some_and(is_limit);
             is_none || has_changed_too(finding, is_limit)
         },
     },
@@ -217,6 +218,14 @@ pub const EXPLAINED: &[Explained] = &[
             finding.phase == Phase::Restart
                 && ((path.ends_with("/reason") && ours == "ImagePullBackOff" && theirs == "ErrImagePull")
                     || (path.ends_with("/message") && ours.ends_with(theirs.as_str())))
+        },
+    },
+    Explained {
+        what: "a limit of a part of a byte is shown as it is written",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, ours, .. } = &finding.difference;
+            path.ends_with("/resources/limits/memory") && ours == "53687091200m"
         },
     },
     Explained {

@@ -155,8 +155,8 @@ fn of_a_class() -> Result<()> {
     });
     cluster.create("/apis/node.k8s.io/v1/runtimeclasses", &class)?;
     import(&node, "99-nvidia.toml", &handler("nvidia", &oci_runtime("first")?))?;
-    let node_now =
-        cluster.wait_for(&path, "with the handler", |node| handlers(node) == ["", "berth", "nvidia", "runc"])?;
+    let node_now = cluster
+        .wait_for(&path, "with the handler", |node| handlers(node) == ["", "berth", "nvidia", "runc"])?;
     // All of them are crun or runc in the end.
     for handler in node_now["status"]["runtimeHandlers"].as_array().context("no handlers")? {
         let expected = json!({ "recursiveReadOnlyMounts": true, "userNamespaces": true });

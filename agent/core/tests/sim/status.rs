@@ -580,3 +580,24 @@ fn main_containers_are_shown_by_name_and_init_containers_in_order() {
     assert_eq!(names(&status.init_containers), ["init-z", "init-a"]);
     assert_eq!(names(&status.containers), ["log", "web"]);
 }
+
+/// Source: `convertContainerStatusResources` of `pkg/kubelet/kubelet_pods.go`, which shows what is read back.
+#[test]
+fn a_container_that_its_pod_bounds_shows_what_its_cgroup_has() {
+    let mut life = running(&["web", "log"], RestartPolicy::Always);
+    assert_eq!(shown(&life).containers[0].actuated, None, "it is as its spec says");
+    let spec = Arc::make_mut(&mut life.spec);
+    spec.resources = Some(pods::resources((100, 64 << 20), (200, 128 << 20)));
+    pods::edit(spec, "web").resources.requests.cpu_milli = Some(20);
+    exited(&mut life, "log", 1);
+    let status = shown(&life);
+    let has = status
+        .containers
+        .iter()
+        .map(|one| one.actuated.map(|has| (has.cpu_request, has.cpu_limit, has.memory_limit)));
+    assert_eq!(has.collect::<Vec<_>>(), [None, Some((20, 200, 128 << 20))]);
+    let spec = Arc::make_mut(&mut life.spec);
+    pods::edit(spec, "web").resources.requests.cpu_milli = None;
+    let has = shown(&life).containers[1].actuated.map(|has| has.cpu_request);
+    assert_eq!(has, Some(200), "its weight is that of its limit");
+}

@@ -18,7 +18,7 @@ use crate::{
         turn::is_in_turn,
     },
     record::{ContainerRecord, ExitRecord},
-    spec::{Container, ContainerKind},
+    spec::{Container, ContainerKind, CpuMemory},
     status::{ContainerState, ContainerStatus, Terminated},
 };
 
@@ -86,8 +86,19 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
         started,
         restart_count,
         user: image.and_then(|image| image.user.clone()),
-        actuated: actuated(life, container).filter(|_| is_running).map(|actuated| actuated.has),
+        actuated: in_cgroup(life, container).filter(|_| is_running),
     }
+}
+
+/// What the cgroup of a container has, where that is not what its spec says: while it is changed, and where its pod bounds it, by which its weight
+/// goes as well when it requests no CPU (`calculateLinuxResources` of `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go`).
+fn in_cgroup(life: &Life, container: &Container) -> Option<CpuMemory> {
+    let by_pod = || {
+        let has = CpuMemory::of(&life.spec, container);
+        let cpu_request = if has.cpu_request == 0 { has.cpu_limit } else { has.cpu_request };
+        life.spec.resources.is_some().then_some(CpuMemory { cpu_request, ..has })
+    };
+    actuated(life, container).map(|actuated| actuated.has).or_else(by_pod)
 }
 
 /// The run that the id and the number of restarts are of. One that has not run yet shows to nobody: while it is made, the run before

@@ -184,7 +184,7 @@ impl Run {
 
     /// Whether the agent stopped it, and it alone, so that it runs again: its sandbox was not given up before it had ended.
     pub(super) fn is_stopped_alone(&self) -> bool {
-        let is_over_by = |moment| self.end().is_some_and(|(_, end)| end < moment);
+        let is_over_by = |moment| self.end().is_some_and(|(_, end)| end <= moment);
         self.stopped.is_some() && self.hooks.failed.is_none() && self.given_up.is_none_or(is_over_by)
     }
 

@@ -197,8 +197,12 @@ impl Account {
         let is_same = |made_from: &Container| {
             made_from.image == container.image && made_from.resources == container.resources
         };
-        // The first run of all is no restart, nor is what follows it when the agent stopped it.
-        let counts = |pair: &[Run]| pair[0].attempt > 0 || !pair[0].is_stopped_alone();
+        // The first run of all, or since all began anew, is no restart, nor is what follows it when the agent stopped it.
+        let is_first = |run: &Run| {
+            let first = runs.iter().find(|one| one.round == run.round);
+            first.is_some_and(|first| first.attempt == run.attempt)
+        };
+        let counts = |pair: &[Run]| !is_first(&pair[0]) || !pair[0].is_stopped_alone();
         let is_restart =
             |pair: &&[Run]| is_same(&pair[1].container) && pair[0].round == pair[1].round && counts(pair);
         let before = runs.windows(2).rev().find(is_restart).map(|pair| &pair[0]);
