@@ -141,6 +141,17 @@ struct WireResizing {
     whole: Option<WireCpuMemory>,
 }
 
+impl WireResizing {
+    fn of(resizing: &Resizing) -> Self {
+        let Resizing { generation, error, whole } = resizing.clone();
+        Self { generation, error, whole: whole.map(WireCpuMemory::from) }
+    }
+
+    fn record(self) -> Resizing {
+        Resizing { generation: self.generation, error: self.error, whole: self.whole.map(CpuMemory::from) }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct WireActuated {
     has: WireCpuMemory,
@@ -325,11 +336,7 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
                 message: why.message.clone(),
             }),
         }),
-        resizing: record.resizing.as_ref().map(|resizing| WireResizing {
-            generation: resizing.generation,
-            error: resizing.error.clone(),
-            whole: resizing.whole.map(WireCpuMemory::from),
-        }),
+        resizing: record.resizing.as_ref().map(WireResizing::of),
         started_at: record.started_at,
         goal: Some(match record.goal {
             Goal::Wanted => WireGoal::Wanted,
@@ -422,11 +429,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         },
         manifest: Arc::from(manifest),
         resize: wire.resize.map(WireResize::record),
-        resizing: wire.resizing.map(|it| Resizing {
-            generation: it.generation,
-            error: it.error,
-            whole: it.whole.map(CpuMemory::from),
-        }),
+        resizing: wire.resizing.map(WireResizing::record),
         started_at: wire.started_at,
         goal,
         sandbox: wire.sandbox,

@@ -270,16 +270,6 @@ pub const EXPLAINED: &[Explained] = &[
         at: "docs/decisions/0041-volumes-that-are-images.md",
         is: is_of_image_volume,
     },
-    Explained {
-        what: "the image of a container that waits for one of a volume is looked for meanwhile",
-        at: PODS,
-        is: |finding| {
-            finding.case.starts_with("volume-image-")
-                && finding.difference.path == "events[]"
-                && finding.difference.theirs == "-"
-                && finding.difference.ours.contains("| Pulled | spec.containers{main} |")
-        },
-    },
 ];
 
 /// A restart of the agent changed of the status of the kubelet alone what is such.

@@ -241,7 +241,7 @@ impl World {
             Act::WriteFiles(_) => Some(Ok(Outcome::Done)),
             Act::Probe(request) => Some(Ok(self.probe(request))),
             Act::RunHook(request) => Some(Ok(self.hook(request))),
-            Act::GiveUpHook(_) => None,
+            Act::GiveUpHook(_) | Act::Note(_) => None,
             Act::KillShim(id) => {
                 self.kill_shim(pod, id, now);
                 Some(Ok(Outcome::Done))
@@ -258,7 +258,6 @@ impl World {
                 self.statuses.remove(pod);
                 None
             }
-            Act::Note(_) => None,
             Act::EnsureCgroup(_)
             | Act::EnsureDirs(_)
             | Act::EnsureNetns(_)
