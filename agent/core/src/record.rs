@@ -150,6 +150,9 @@ pub struct Resizing {
     pub error: Option<String>,
     /// What the pod as a whole has at most, where it named something else for itself before and its cgroup may still go by that.
     pub whole: Option<CpuMemory>,
+    /// Bytes of memory that its cgroup may have, where it had more than is allocated; 0 is no limit. It becomes lower when what the pod uses
+    /// fits, whatever of its containers ended or began meanwhile.
+    pub memory: Option<u64>,
 }
 
 /// What a run has of the resources that can be changed.

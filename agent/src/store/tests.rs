@@ -91,6 +91,7 @@ fn record() -> PodRecord {
             generation: Some(2),
             error: Some("no luck".to_owned()),
             whole: Some(CpuMemory { cpu_request: 1, cpu_limit: 2, memory_request: 3, memory_limit: 4 }),
+            memory: Some(5),
         }),
         started_at: Timestamp::from_second(5).unwrap(),
         goal: Goal::Removed,
@@ -312,7 +313,8 @@ fn half_a_record_gives_a_pod_no_other_resources() {
     let version = |(milli, generation, is_resizing): (u32, Option<i64>, bool)| {
         let resize =
             generation.map(|it| Resize { allocated: asks(500), generation: Some(it), unallocated: None });
-        let resizing = is_resizing.then_some(Resizing { generation: Some(3), error: None, whole: None });
+        let resizing =
+            is_resizing.then_some(Resizing { generation: Some(3), error: None, whole: None, memory: None });
         PodRecord { manifest: asks(milli), resize, resizing, ..record() }
     };
     let (admitted, resized, allocated) = ((500, None, false), (800, Some(2), false), (900, None, true));

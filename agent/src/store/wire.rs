@@ -139,16 +139,19 @@ struct WireResizing {
     /// Earlier agents of version 2 pass over it: the cgroup goes by what is allocated then, whatever still has more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     whole: Option<WireCpuMemory>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
 }
 
 impl WireResizing {
     fn of(resizing: &Resizing) -> Self {
-        let Resizing { generation, error, whole } = resizing.clone();
-        Self { generation, error, whole: whole.map(WireCpuMemory::from) }
+        let Resizing { generation, error, whole, memory } = resizing.clone();
+        Self { generation, error, whole: whole.map(WireCpuMemory::from), memory }
     }
 
     fn record(self) -> Resizing {
-        Resizing { generation: self.generation, error: self.error, whole: self.whole.map(CpuMemory::from) }
+        let Self { generation, error, whole, memory } = self;
+        Resizing { generation, error, whole: whole.map(CpuMemory::from), memory }
     }
 }
 

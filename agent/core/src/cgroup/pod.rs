@@ -21,11 +21,10 @@ pub fn pod_values(pod: &Pod, node: &NodeConfig) -> CgroupValues {
     let requests = totals::requests(pod);
     let limits = totals::limits(pod);
     let cpu_limited = totals::every_container_limits(pod, |limits| limits.cpu_milli);
-    let memory_limited = totals::every_container_limits(pod, |limits| limits.memory_bytes);
-    let (shares, cpu_limited, memory_limited) = match pod.qos {
-        QosClass::Guaranteed => (cpu::shares(requests.cpu_milli.unwrap_or(0)), true, true),
-        QosClass::Burstable => (cpu::shares(requests.cpu_milli.unwrap_or(0)), cpu_limited, memory_limited),
-        QosClass::BestEffort => (cpu::SHARES_MIN, false, false),
+    let (shares, cpu_limited) = match pod.qos {
+        QosClass::Guaranteed => (cpu::shares(requests.cpu_milli.unwrap_or(0)), true),
+        QosClass::Burstable => (cpu::shares(requests.cpu_milli.unwrap_or(0)), cpu_limited),
+        QosClass::BestEffort => (cpu::SHARES_MIN, false),
     };
     let period = period_us(node);
     let quota = cpu::quota_us(limits.cpu_milli.unwrap_or(0), period);
@@ -37,10 +36,21 @@ pub fn pod_values(pod: &Pod, node: &NodeConfig) -> CgroupValues {
         cpus: None,
         memory_bytes_min: protected.map(|bytes| bytes.min),
         memory_bytes_low: protected.map(|bytes| bytes.low),
-        memory_bytes_max: limits.memory_bytes.filter(|bytes| memory_limited && *bytes > 0),
+        memory_bytes_max: memory_max(pod),
         pids_max: node.cgroups.pod_pids_max,
         hugepages_bytes_max: hugepages(&requests, node),
     }
+}
+
+/// The memory limit of a pod's own level in bytes; `None` is without limit.
+#[must_use]
+pub fn memory_max(pod: &Pod) -> Option<u64> {
+    let is_limited = match pod.qos {
+        QosClass::Guaranteed => true,
+        QosClass::Burstable => totals::every_container_limits(pod, |limits| limits.memory_bytes),
+        QosClass::BestEffort => false,
+    };
+    totals::limits(pod).memory_bytes.filter(|bytes| is_limited && *bytes > 0)
 }
 
 /// What one pod asks of the levels above its own.

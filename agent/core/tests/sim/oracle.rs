@@ -21,6 +21,7 @@ mod together;
 pub(crate) use self::api::Carried;
 use self::{
     api::Told,
+    resizes::{Amounts, Requests},
     run::{Answer, Meant, Process, Run, Termed, Trust},
 };
 
@@ -65,6 +66,8 @@ pub(crate) struct Oracle {
     hooks: BTreeMap<OpId, (PodUid, (ContainerId, HookMoment))>,
     /// Looks for sandboxes that are not answered yet.
     looks: BTreeMap<OpId, (PodUid, SandboxId)>,
+    /// The most that pods ever asked for.
+    asked: BTreeMap<PodUid, Requests>,
     /// What the API server was told.
     told: Told,
     /// Whether the API server is one of the sources.
@@ -110,6 +113,8 @@ struct Account {
     ends_by: Option<Mono>,
     /// Whether it was last shown to be ready.
     was_ready: bool,
+    /// With what runs were made first, as far as records tell.
+    made_first: BTreeMap<(ContainerId, SandboxId), Amounts>,
     /// How often a run of a container was taken down by an old record, or refused without a new one, and may begin again under its id.
     begun_again: BTreeMap<ContainerName, usize>,
     /// How often all its containers began anew.
@@ -135,6 +140,7 @@ impl Account {
             last_phase: None,
             ends_by: None,
             was_ready: false,
+            made_first: BTreeMap::new(),
             begun_again: BTreeMap::new(),
             round: 0,
             events: BTreeMap::new(),
@@ -233,7 +239,7 @@ const LOST: u32 = 137;
 const FORGOTTEN: u32 = 255;
 
 /// Every rule about a node.
-pub(crate) const RULES: [&str; 40] = [
+pub(crate) const RULES: [&str; 41] = [
     "SIGKILL comes after the stop signal and the grace period",
     "a container is given what was allocated to it",
     "a container is made from its image",
@@ -243,6 +249,7 @@ pub(crate) const RULES: [&str; 40] = [
     "a pod is forgotten when none of its processes is left",
     "a pod that has ended ended so",
     "a pod's cgroup is enough for what runs in it",
+    "a pod's memory limit becomes lower when what it uses was looked at",
     "a probe asks what runs, one question at a time",
     "a probe's verdict is on disk before it is shown",
     "a process is removed only when kills have no effect",
@@ -321,8 +328,10 @@ impl Oracle {
     pub(crate) fn desired<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>, now: Now) {
         self.wanted = pods.map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
         self.wanted_since.retain(|uid, _| self.wanted.contains_key(uid));
-        for uid in self.wanted.keys() {
+        for (uid, pod) in &self.wanted {
             self.wanted_since.entry(uid.clone()).or_insert(now.mono);
+            let asked = self.asked.entry(uid.clone()).or_default();
+            *asked = asked.max(Requests::of(pod));
         }
         let passed_over = self.passed_over();
         // Before every source has spoken, nobody knows what is not wanted.
@@ -350,12 +359,10 @@ impl Oracle {
             }
             for container in spec.all_containers() {
                 let runs = account.runs.entry(container.name.clone()).or_default();
-                let is_other = |run: &Run| {
-                    run.container.hash != container.hash || resizes::restarts_for(spec, container, run)
-                };
-                let open = runs.iter_mut().filter(|run| is_other(run) && !run.is_told);
+                let open = runs.iter_mut().filter(|run| run.is_another(spec, container) && !run.is_told);
                 open.for_each(|run| {
                     run.changed.get_or_insert(now.mono);
+                    run.waits_for_room |= run.container.hash == container.hash;
                 });
             }
         }

@@ -1,6 +1,7 @@
 //! Other resources than a pod has are asked for while it runs.
 
 mod amounts;
+mod lower;
 mod room;
 
 use std::time::Duration;
@@ -98,8 +99,9 @@ fn the_pod_grows_first_and_shrinks_last_memory_comes_before_cpu_and_less_before_
     run.settle();
     let expected = [
         "resize-container main memory=104857600",
-        "ensure-cgroup memory=209715200 quota=40000",
         "resize-container main quota=10000",
+        "ensure-cgroup memory=419430400 quota=20000",
+        "check-memory 209715200",
         "ensure-cgroup memory=209715200 quota=20000",
     ];
     assert_eq!(done(&run), expected);

@@ -230,7 +230,7 @@ fn a_pod_that_has_ended_asks_for_nothing_and_is_given_nothing() {
     let unallocated = Some(Unallocated { is_infeasible: false, message: "no room".to_owned() });
     let resize = Resize { allocated: Arc::clone(&life.spec.manifest), generation: Some(2), unallocated };
     Arc::make_mut(&mut life.spec).resize = Some(resize);
-    life.record.resizing = Some(Resizing { generation: Some(1), error: None, whole: None });
+    life.record.resizing = Some(Resizing { generation: Some(1), error: None, whole: None, memory: None });
     let kinds = |life: &Life| -> Vec<ConditionKind> {
         let kinds = shown(life).conditions.into_iter().map(|one| one.kind);
         kinds.filter(|kind| [PodResizePending, PodResizeInProgress].contains(kind)).collect()

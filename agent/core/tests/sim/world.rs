@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) levels: BTreeMap<PodUid, Given>,
     /// Bytes of memory that a pod uses, where that counts.
     pub(crate) used: BTreeMap<PodUid, u64>,
+    /// The lowest memory limit of a pod that was found to be enough for what it uses, since its cgroup grew.
+    pub(crate) found_enough: BTreeMap<PodUid, u64>,
     pub(crate) volumes: BTreeSet<(PodUid, VolumeName)>,
     pub(crate) contents: Contents,
     pub(crate) netns: BTreeMap<SandboxId, PodUid>,
@@ -275,7 +277,7 @@ impl World {
             }
             Act::StartContainer(request) => Some(self.start(pod, request, now)),
             Act::LookAtTask(request) => Some(self.look_at_task(request)),
-            Act::ResizeContainer(request) => Some(Ok(self.resize(pod, request))),
+            Act::ResizeContainer(request) => Some(self.resize(pod, request)),
             Act::CheckMemory(request) => Some(self.check_memory(pod, request)),
             Act::Signal(request) => {
                 self.judge(|oracle| oracle.signal_sent(pod, &request.id, &request.signal));

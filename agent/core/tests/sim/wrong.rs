@@ -60,6 +60,8 @@ const WRONG: &[(&str, Wrong)] = &[
     ("a pod that has ended ended so", shown::succeeded_in_place_of_failed),
     ("a pod's cgroup is enough for what runs in it", resizes::shrunk_before_its_containers),
     ("a pod's cgroup is enough for what runs in it", resizes::shrunk_before_one_that_shares),
+    ("a pod's memory limit becomes lower when what it uses was looked at", resizes::shrunk_unseen),
+    ("a pod's memory limit becomes lower when what it uses was looked at", resizes::shrunk_further_than_seen),
     ("a probe asks what runs, one question at a time", probes::asked_twice),
     ("a probe asks what runs, one question at a time", probes::asked_before_it_has_started),
     ("a probe asks what runs, one question at a time", probes::asked_in_a_pod_that_ends),

@@ -11,7 +11,7 @@ use crate::{
     pod::{
         actual::Life,
         port::cgroup,
-        resize::{actuated, changes_running, in_force, is_ending_to_resize, whole},
+        resize::{actuated, changes_running, is_ending_to_resize, memory_held, whole},
         resource::Resource,
         step::{PodResource, Step},
     },
@@ -37,10 +37,10 @@ impl<'a> Planner<'a> {
         }
         let mut containers = self.life.spec.fixed_containers();
         if containers.all(|container| actuated(self.life, container).is_none()) {
-            if fits && whole(self.life).is_some() && self.is_due(&actual.resize) {
+            let is_larger = whole(self.life).is_some() || memory_held(self.life).is_some();
+            if fits && is_larger && self.is_due(&actual.resize) {
                 self.push(Step::SettleWhole);
-            } else if in_force(self.life).is_none() && fits && !matches!(actual.resize, Resource::Ensuring(_))
-            {
+            } else if fits && !is_larger && !matches!(actual.resize, Resource::Ensuring(_)) {
                 self.push(Step::Resized);
             }
             return;

@@ -11,7 +11,7 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        resize::in_force,
+        resize::{in_force, memory_held, remember_memory},
         resource::{EndedEffect, Resource},
     },
     spec::QosClass,
@@ -27,15 +27,18 @@ pub struct CgroupRequest {
 }
 
 /// What a pod's cgroup is to be: while a resize is under way, what is enough for what its containers have and for what they are to have.
-/// So it grows before the first of them, and shrinks after the last (`doPodResizeAction` of
+/// So it grows before the first of them, and shrinks after the last, its memory when what is used was looked at (`doPodResizeAction` of
 /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`).
 pub(in crate::pod) fn request(life: &Life, config: &NodeConfig) -> CgroupRequest {
     let pod = &life.spec;
     let values = cgroup::pod_values(pod, config);
-    let values = match in_force(life) {
+    let mut values = match in_force(life) {
         Some(before) => values.enough_for(cgroup::pod_values(&before, config)),
         None => values,
     };
+    if let Some(has) = memory_held(life) {
+        values.memory_bytes_max = values.memory_bytes_max.filter(|_| has > 0).map(|bytes| bytes.max(has));
+    }
     CgroupRequest { qos: pod.qos, values }
 }
 
@@ -44,6 +47,7 @@ impl PodMachine {
     pub(in crate::pod) fn ensure_cgroup(&mut self, shared: &mut Shared<'_>) {
         let tries = self.life.actual.cgroup.tries();
         let request = request(&self.life, shared.config);
+        remember_memory(&mut self.life, request.values.memory_bytes_max);
         self.life.actual.cgroup_values = Some(Box::new(request.values.clone()));
         let act = Act::EnsureCgroup(request);
         self.life.actual.cgroup = Resource::Ensuring(self.ask(shared, Slot::Cgroup, tries, act));

@@ -4,7 +4,6 @@ use oci_spec::runtime::LinuxResources;
 
 use crate::{
     cgroup,
-    config::NodeConfig,
     effect::Act,
     event::Outcome,
     failure::Failure,
@@ -15,10 +14,10 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        resize::{actuated, changes_running, in_force},
+        resize::{actuated, changes_running, memory_now},
         resource::{EndedEffect, Resource},
     },
-    spec::{CpuMemory, Pod, QosClass, Resizable},
+    spec::{CpuMemory, QosClass, Resizable},
 };
 
 /// Other resources for the cgroup of a container.
@@ -107,7 +106,7 @@ impl PodMachine {
             lowered: MemoryCheck {
                 qos: life.spec.qos,
                 bounds: match resource {
-                    Resizable::Memory => lowered(life, shared.config),
+                    Resizable::Memory => lowered(life),
                     Resizable::Cpu => Vec::new(),
                 },
             },
@@ -139,10 +138,10 @@ impl PodMachine {
         self.settle_resize(ended, result);
     }
 
-    /// Containers have what they get: the cgroup of the pod is to go by what the pod names for itself from now on, where that is enough for
-    /// the memory that is used.
+    /// Containers have what they get: the cgroup of the pod is to go by what is allocated from now on, where that is enough for the memory that
+    /// is used.
     pub(in crate::pod) fn settle_whole(&mut self, shared: &mut Shared<'_>) {
-        let bounds = lowered(&self.life, shared.config);
+        let bounds = lowered(&self.life);
         if bounds.is_empty() {
             return self.whole_settled();
         }
@@ -166,6 +165,7 @@ impl PodMachine {
     fn whole_settled(&mut self) {
         if let Some(resizing) = &mut self.life.record.resizing {
             resizing.whole = None;
+            resizing.memory = None;
         }
     }
 
@@ -183,11 +183,10 @@ impl PodMachine {
 }
 
 /// Memory limits that become lower than they are.
-fn lowered(life: &Life, node: &NodeConfig) -> Vec<MemoryBound> {
+fn lowered(life: &Life) -> Vec<MemoryBound> {
     let is_lower = |limit: u64, has: u64| limit > 0 && (has == 0 || limit < has);
-    let pod = |pod: &Pod| cgroup::pod_values(pod, node).memory_bytes_max.unwrap_or(0);
-    let (limit, has) = (pod(&life.spec), in_force(life).map_or(0, |before| pod(&before)));
-    let of_pod = is_lower(limit, has).then_some(MemoryBound { container: None, limit });
+    let limit = cgroup::memory_max(&life.spec).unwrap_or(0);
+    let of_pod = is_lower(limit, memory_now(life)).then_some(MemoryBound { container: None, limit });
     let of_containers = life.spec.fixed_containers().filter_map(|container| {
         let has = changes_running(life, container)?;
         let limit = CpuMemory::of(&life.spec, container).memory_limit;

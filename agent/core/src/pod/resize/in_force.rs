@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    cgroup,
     pod::{
         actual::{Life, Run},
         plan::is_resizable,
@@ -39,6 +40,32 @@ pub(super) fn may_have_cgroup(life: &Life, container: &Container) -> bool {
 /// What the pod as a whole may have, where that is not what is allocated to it.
 pub(in crate::pod) fn whole(life: &Life) -> Option<CpuMemory> {
     life.record.resizing.as_ref()?.whole.filter(|has| *has != CpuMemory::of_pod(&life.spec))
+}
+
+/// Bytes of memory that the pod's cgroup may have, where that is more than its limit is to be; 0 is no limit.
+pub(in crate::pod) fn memory_held(life: &Life) -> Option<u64> {
+    let has = life.record.resizing.as_ref()?.memory?;
+    let limit = cgroup::memory_max(&life.spec)?;
+    (has == 0 || limit < has).then_some(has)
+}
+
+/// Bytes of memory that the pod's cgroup may have now; 0 is no limit.
+pub(in crate::pod) fn memory_now(life: &Life) -> u64 {
+    let limit = |pod: &Pod| cgroup::memory_max(pod).unwrap_or(0);
+    let all = [Some(limit(&life.spec)), in_force(life).as_ref().map(limit), memory_held(life)];
+    all.into_iter().flatten().reduce(larger).unwrap_or(0)
+}
+
+/// Remembers that the pod's cgroup may have this limit of memory from now on.
+pub(in crate::pod) fn remember_memory(life: &mut Life, limit: Option<u64>) {
+    if let Some(has) = life.record.resizing.as_mut().and_then(|resizing| resizing.memory.as_mut()) {
+        *has = larger(*has, limit.unwrap_or(0));
+    }
+}
+
+/// The larger of two limits: none, which is 0, is more than any.
+fn larger(one: u64, other: u64) -> u64 {
+    one.wrapping_sub(1).max(other.wrapping_sub(1)).wrapping_add(1)
 }
 
 /// The pod with what it and its containers have at most; `None` where that is what is allocated.

@@ -15,7 +15,8 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use self::in_force::taken;
 pub(super) use self::in_force::{
-    actuated, changes_running, in_force, is_ending_to_resize, restarts_to_resize, whole,
+    actuated, changes_running, in_force, is_ending_to_resize, memory_held, memory_now, remember_memory,
+    restarts_to_resize, whole,
 };
 pub(super) use self::telling::pending_reason;
 use self::telling::{Moment, allocated_manifest, asked, message};
@@ -132,6 +133,7 @@ impl PodMachine {
             self.measured.push(ResizeMeasure::Accepted(trigger));
         }
         let before = Arc::clone(&self.life.spec);
+        let memory = Some(memory_now(&self.life));
         for container in before.fixed_containers().filter(|one| is_resizable(one)) {
             if self.has_cgroup(container)
                 && let Some(record) = self.life.record.containers.get_mut(&container.name)
@@ -147,7 +149,7 @@ impl PodMachine {
         let has = CpuMemory::of_pod(&before);
         let has = earlier.map_or(has, |earlier| earlier.max(has));
         let whole = Some(has).filter(|has| *has != CpuMemory::of_pod(&self.life.spec));
-        self.life.record.resizing = Some(Resizing { generation, error: None, whole });
+        self.life.record.resizing = Some(Resizing { generation, error: None, whole, memory });
         self.life.record.conditions.remove(&ConditionKind::PodResizeInProgress);
         self.life.actual.resize = Resource::Absent;
         self.try_resize(now);
@@ -229,7 +231,7 @@ impl PodMachine {
         let Some(resizing) = &mut self.life.record.resizing else { return };
         if spec.resize.is_none() && resizing.generation > spec.generation {
             resizing.generation = spec.generation;
-            if in_force(&self.life).is_none() {
+            if in_force(&self.life).is_none() && memory_held(&self.life).is_none() {
                 self.life.record.resizing = None;
             }
         }

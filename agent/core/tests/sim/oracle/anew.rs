@@ -107,7 +107,7 @@ impl Oracle {
                 run.is_told = written.contains(&run.id);
                 run.trust = if run.is_told { Trust::No } else { Trust::Taken };
                 let wanted = spec.all_containers().find(|one| one.name == run.container.name);
-                if !run.is_told && wanted.is_some_and(|wanted| wanted.hash != run.container.hash) {
+                if !run.is_told && wanted.is_some_and(|wanted| run.is_another(spec, wanted)) {
                     run.changed.get_or_insert(now.mono);
                 }
             }

@@ -1,6 +1,6 @@
 //! What happened to processes and sandboxes, and what the agent learned of it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use berth_core::{
     event::Outcome,
@@ -92,8 +92,8 @@ impl Oracle {
     /// A process was made.
     pub(crate) fn process_began(&mut self, request: &StartRequest, now: Now) {
         let Some(account) = self.pods.get_mut(&request.pod.uid) else { return };
-        let hash = account.spec.all_containers().find(|one| one.name == request.container.name);
-        let is_changed = hash.is_some_and(|one| one.hash != request.container.hash);
+        let spec = Arc::clone(&account.spec);
+        let made_first = account.made_first.get(&(request.id.clone(), request.sandbox.clone())).cloned();
         let Some(run) = account.find_mut(&request.id) else { return };
         run.process = Some(Process { began: now.wall, end: None });
         // What went before it began is there again.
@@ -113,6 +113,11 @@ impl Oracle {
             }
         }
         // An earlier start under this id, with another spec, came to nothing.
+        let wanted = spec.all_containers().find(|one| one.name == request.container.name);
+        let is_changed = wanted.is_some_and(|one| {
+            run.is_another(&spec, one) || made_first.is_some_and(|made| made.restarts_for(&spec, one))
+        });
+        run.waits_for_room = is_changed && wanted.is_some_and(|one| one.hash == run.container.hash);
         run.changed = is_changed.then(|| run.changed.unwrap_or(now.mono));
     }
 

@@ -107,7 +107,8 @@ impl Account {
             _ if run.answer != Answer::Started => Some("nobody knows that it runs"),
             _ if run.is_told => Some("it has ended"),
             HookMoment::PostStart if run.hooks.begun => Some("it was over"),
-            HookMoment::PostStart if is_to_stop => Some("it is to stop"),
+            // One that waits for room goes on until then.
+            HookMoment::PostStart if is_to_stop && !run.waits_for_room => Some("it is to stop"),
             HookMoment::PreStop if !is_to_stop => Some("it is to go on"),
             HookMoment::PreStop if is_with_all => Some("all begin anew"),
             HookMoment::PreStop if run.termed != Termed::No => Some("it has its stop signal"),

@@ -21,6 +21,7 @@ pub(super) enum Meant {
 
 /// One run of a container: what was asked for, and what came of it.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Run {
     pub(super) id: ContainerId,
     pub(super) attempt: Attempt,
@@ -38,6 +39,8 @@ pub(super) struct Run {
     pub(super) is_told: bool,
     /// Since when another spec is wanted than the one it was made from.
     pub(super) changed: Option<Mono>,
+    /// Whether that is so for its resources alone, which it may have to wait for.
+    pub(super) waits_for_room: bool,
     /// What its probes said.
     pub(super) health: Health,
     /// What its hooks came to.
@@ -134,6 +137,7 @@ impl Run {
             answer: Answer::None,
             is_told: false,
             changed: None,
+            waits_for_room: false,
             health: Health::default(),
             hooks: Hooks::default(),
             stopped: None,

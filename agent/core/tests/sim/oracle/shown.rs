@@ -13,7 +13,8 @@ use berth_core::{
 use jiff::Timestamp;
 
 use super::{
-    Account, Answer, FORGOTTEN, KILLS_BEFORE_REMOVAL, LOST, Oracle, Run, Trust, code_in, stops::Over,
+    Account, Answer, FORGOTTEN, KILLS_BEFORE_REMOVAL, LOST, Oracle, Run, Trust, code_in, resizes::Requests,
+    stops::Over,
 };
 
 /// An end as it is told.
@@ -47,6 +48,7 @@ impl Oracle {
 
     /// A status is shown.
     pub(crate) fn shown(&mut self, uid: &PodUid, status: &PodStatus, now: Now) {
+        let is_refused = self.is_refused(uid, status);
         let Some(account) = self.pods.get_mut(uid) else { return };
         account.remember_shown(status);
         let mut broken: Vec<(&'static str, Option<String>)> = Vec::new();
@@ -60,7 +62,8 @@ impl Oracle {
         if !account.is_unwritten {
             account.check_on_disk(status, &mut broken);
         }
-        if matches!(status.phase, Phase::Succeeded | Phase::Failed) && !account.is_ended_otherwise() {
+        let has_ended = matches!(status.phase, Phase::Succeeded | Phase::Failed);
+        if has_ended && !is_refused && !account.is_ended_otherwise() {
             broken.push(("a pod that has ended ended so", account.check_last_phase(status, now).err()));
         }
         for (rule, broken) in broken {
@@ -70,6 +73,17 @@ impl Oracle {
         if matches!(status.phase, Phase::Succeeded | Phase::Failed) {
             account.last_phase.get_or_insert(status.phase);
         }
+    }
+
+    /// Whether nothing of a pod began and there is perhaps no room for it beside the others. One that had room has none any more where it
+    /// begins anew, of which no record is left, and others have grown.
+    fn is_refused(&self, uid: &PodUid, status: &PodStatus) -> bool {
+        let Some(account) = self.pods.get(uid) else { return false };
+        let names_room = status.reason == "UnexpectedAdmissionError" || status.reason.starts_with("OutOf");
+        let others = self.pods.keys().filter(|other| *other != uid);
+        let others = others.filter_map(|other| self.asked.get(other).copied());
+        let all = others.fold(Requests::of(&account.spec), Requests::plus);
+        names_room && account.runs.values().all(Vec::is_empty) && !all.fits()
     }
 }
 

@@ -167,7 +167,8 @@ impl Run {
         }
         let failed = self.health.failed.filter(|_| self.is_stopped_for_its_health());
         let why = [self.changed, failed].into_iter().flatten().min();
-        let is_final = self.health.afterwards == Afterwards::Never && failed.is_some() && failed == why;
+        let is_first = failed == why || self.waits_for_room;
+        let is_final = self.health.afterwards == Afterwards::Never && failed.is_some() && is_first;
         let Some(changed) = why.filter(|_| !is_final && (self.term.is_some() || self.meant == Meant::ToStop))
         else {
             return false;

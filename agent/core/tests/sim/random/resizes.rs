@@ -2,7 +2,7 @@
 
 use berth_core::{
     record::{Goal, PodRecord},
-    spec::{Pod, QosClass, Resources},
+    spec::{ContainerKind, Pod, QosClass, ResizePolicy, Resources},
 };
 
 use super::chaos::Chaos;
@@ -18,7 +18,10 @@ impl Chaos {
             pod.qos = QosClass::Burstable;
             let names: Vec<String> = pod.fixed_containers().map(|one| one.name.to_string()).collect();
             for name in names {
-                pods::edit(pod, &name).resources = pods::resources((10, MIB), (100, 64 * MIB));
+                let container = pods::edit(pod, &name);
+                container.resources = pods::resources((10, MIB), (100, 64 * MIB));
+                let memory_restarts = container.kind != ContainerKind::Init && dice.is_one_in(4);
+                container.resize_policy = ResizePolicy { memory_restarts, cpu_restarts: false };
             }
         }
         self.resizes = Some(dice);
@@ -84,6 +87,8 @@ impl Chaos {
                 let request = if name == "main" { large } else { bytes };
                 let limits = (milli * dice.pick(&[5, 10]).unwrap(), request.max(32 * MIB));
                 pods::edit(&mut pod, &name).resources = pods::resources((milli, request), limits);
+                let used = dice.pick(&[0, 0, 40 * MIB]).unwrap();
+                self.run.world.used.insert(pod.uid.clone(), used);
                 self.count("resizes asked for");
                 self.run.want(pod);
             }

@@ -102,12 +102,13 @@ pub(crate) enum Bound {
 
 impl World {
     /// A container that runs is given other resources.
-    pub(super) fn resize(&mut self, pod: &PodUid, request: &ResizeRequest) -> Outcome {
+    pub(super) fn resize(&mut self, pod: &PodUid, request: &ResizeRequest) -> Result<Outcome, Failure> {
+        self.has_room(pod, &request.lowered)?;
         let allocated = self.allocated(pod).and_then(|spec| {
             let container = spec.fixed_containers().find(|one| one.name == request.name)?;
             Some(Given::of(&spec, container))
         });
-        let Some(container) = self.containers.get_mut(&request.id) else { return Outcome::Done };
+        let Some(container) = self.containers.get_mut(&request.id) else { return Ok(Outcome::Done) };
         let given = container.given.with(&request.resources);
         container.given = given;
         let is_of_cpu = request.resources.cpu().is_some();
@@ -117,17 +118,40 @@ impl World {
         });
         self.judge(|oracle| oracle.given(pod, given, allocated));
         self.check_level(pod);
-        Outcome::Done
+        Ok(Outcome::Done)
+    }
+
+    /// The cgroup of a pod has this from now on.
+    pub(super) fn set_level(&mut self, pod: &PodUid, level: Given) {
+        // No limit is more than any.
+        let order = |level: Given| level.memory.unwrap_or(u64::MAX);
+        let before = self.levels.insert(pod.clone(), level).filter(|_| self.cgroups.contains_key(pod));
+        let Some(before) = before else { return };
+        if order(level) > order(before) {
+            self.found_enough.remove(pod);
+        }
+        if order(level) < order(before) {
+            let enough = self.found_enough.get(pod).copied();
+            self.judge(|oracle| oracle.lowered(pod, order(level), enough));
+        }
     }
 
     /// Whether the limit of a pod can become lower.
-    pub(super) fn check_memory(&self, pod: &PodUid, request: &MemoryCheck) -> Result<Outcome, Failure> {
+    pub(super) fn check_memory(&mut self, pod: &PodUid, request: &MemoryCheck) -> Result<Outcome, Failure> {
+        self.has_room(pod, request)?;
+        for bound in request.bounds.iter().filter(|bound| bound.container.is_none()) {
+            let enough = self.found_enough.entry(pod.clone()).or_insert(u64::MAX);
+            *enough = bound.limit.min(*enough);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn has_room(&self, pod: &PodUid, request: &MemoryCheck) -> Result<(), Failure> {
         let used = self.used.get(pod).copied().unwrap_or_default();
-        let broken = request.bounds.iter().any(|bound| bound.broken_by(used).is_some());
-        if broken {
-            Err(failure(FailureKind::Transient, "cannot decrease memory limits"))
-        } else {
-            Ok(Outcome::Done)
+        let is_broken = request.bounds.iter().any(|bound| bound.broken_by(used).is_some());
+        match is_broken {
+            true => Err(failure(FailureKind::Transient, "cannot decrease memory limits")),
+            false => Ok(()),
         }
     }
 

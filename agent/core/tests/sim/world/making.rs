@@ -38,8 +38,8 @@ impl World {
                 Ok(Outcome::Done)
             }
             Act::EnsureCgroup(request) => {
+                self.set_level(pod, Given::of_level(&request.values));
                 self.cgroups.insert(pod.clone(), request.qos);
-                self.levels.insert(pod.clone(), Given::of_level(&request.values));
                 self.check_level(pod);
                 Ok(Outcome::Done)
             }

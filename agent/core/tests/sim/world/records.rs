@@ -15,7 +15,11 @@ impl World {
         if self.disk != Disk::Full {
             self.check_record(record);
             self.records.insert(record.uid.clone(), record.clone());
+            let allocated = self.allocated(&record.uid);
             self.judge(|oracle| oracle.stored(record));
+            if let Some(allocated) = allocated {
+                self.judge(|oracle| oracle.may_begin(record, &allocated));
+            }
         }
         if self.disk == Disk::Works { Ok(Outcome::Done) } else { Err(disk_is_full()) }
     }

@@ -2,7 +2,7 @@
 //! here: what looks at it is tried with the rules.
 
 use berth_core::{
-    pod::port::resize::{MemoryCheck, ResizeRequest},
+    pod::port::resize::{MemoryBound, MemoryCheck, ResizeRequest},
     record::Resizing,
     status::{Condition, ConditionKind},
 };
@@ -75,13 +75,33 @@ pub(super) fn given_what_is_asked_for(run: &mut Run) {
     resize(run, resources);
 }
 
+pub(super) fn shrunk_unseen(run: &mut Run) {
+    begin_bounded(run, &["main"]);
+    shrink(run, 150);
+}
+
+pub(super) fn shrunk_further_than_seen(run: &mut Run) {
+    begin_bounded(run, &["main"]);
+    look(run, 150);
+    shrink(run, 149);
+}
+
+/// Whether so many MiB are enough for what the pod uses.
+fn look(run: &mut Run, mib: u64) {
+    let qos = run.spec("web").expect("it is wanted").qos;
+    let bounds = vec![MemoryBound { container: None, limit: mib * MIB }];
+    perform(run, Act::CheckMemory(MemoryCheck { qos, bounds }));
+}
+
 pub(super) fn shrunk_before_its_containers(run: &mut Run) {
     begin_bounded(run, &["main", "other"]);
+    look(run, 199);
     shrink(run, 199);
 }
 
 pub(super) fn shrunk_before_one_that_shares(run: &mut Run) {
     begin_sharing(run);
+    look(run, 99);
     shrink(run, 99);
 }
 
@@ -117,7 +137,7 @@ pub(super) fn told_at_rest(run: &mut Run) {
     begin_bounded(run, &["main"]);
     breaks(run, |world| {
         let record = world.records.get_mut(&uid()).expect("it has one");
-        record.resizing = Some(Resizing { generation: None, error: None, whole: None });
+        record.resizing = Some(Resizing { generation: None, error: None, whole: None, memory: None });
         world.check_given(&uid());
     });
 }
