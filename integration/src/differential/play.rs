@@ -208,22 +208,23 @@ fn kill_first(
     cases: &[&Case],
     played: &mut Played,
 ) -> Result<BTreeMap<(usize, String), String>> {
+    let [ours, theirs] =
+        place.sides.each_ref().map(|side| Ok::<_, Error>((pods(place, side)?, Containers::of(side)?)));
+    let nodes = [ours?, theirs?];
     let mut before = BTreeMap::new();
     for case in cases {
-        let mut found = Vec::new();
-        for side in &place.sides {
-            let pod = place.pod(side, &case.name)?;
+        let first = |(pods, containers): &(BTreeMap<String, Value>, Containers)| {
+            let pod = pods.get(&case.name).with_context(|| format!("pod {} is gone", case.name))?;
             let id = observe::id_of(&pod["status"]["containerStatuses"][0]);
-            let process =
-                id.map(|id| Ok::<_, Error>(Containers::of(side)?.process(id))).transpose()?.flatten();
-            found.push((pod["status"].to_string(), process));
-        }
-        if found.iter().any(|(_, process)| process.is_none()) {
-            let runs = |number: usize| found.get(number).is_some_and(|(_, process)| process.is_some());
-            let text = |number: usize| (if runs(number) { "runs" } else { "does not run" }).to_owned();
-            if runs(0) != runs(1) {
-                let difference = Difference { path: "killed".to_owned(), ours: text(0), theirs: text(1) };
-                played.find(case, Phase::Crash, difference);
+            Ok::<_, Error>((pod["status"].to_string(), id.and_then(|id| containers.process(id))))
+        };
+        let [ours, theirs] = nodes.each_ref().map(first);
+        let found = [ours?, theirs?];
+        let runs = found.each_ref().map(|(_, process)| process.is_some());
+        if runs != [true; 2] {
+            let [ours, theirs] = runs.map(|runs| (if runs { "runs" } else { "does not run" }).to_owned());
+            if ours != theirs {
+                played.find(case, Phase::Crash, Difference { path: "killed".to_owned(), ours, theirs });
             }
             continue;
         }
