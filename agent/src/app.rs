@@ -15,6 +15,7 @@ use berth_core::{
     event::{Event, Restored},
     id::{ContainerId, PodUid, SandboxId},
     node::{Proven, prove},
+    observation::Observation,
     pod::resize,
     record::PodRecord,
     spec::Pod,
@@ -36,7 +37,7 @@ use crate::{
     document::Faults,
     effects::{
         AccountsCache, FreshLayers, HooksUnderWay, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers,
-        SandboxMembers, changeable, end_unused,
+        SandboxMembers, changeable, end_left, end_unused,
     },
     failpoint::Failpoint,
     kernel, limits, manifest,
@@ -215,6 +216,7 @@ async fn start(
 
     host.metrics.unrecorded(&found.observation.pods() - &recorded_pods);
     host.failpoint.reach("agent.restored");
+    end_left_volumes(&host, recorded_pods, &found.observation, &orphans).await;
     end_leases(Arc::clone(&host));
 
     // The first event, while the channel is still empty; then the shims may speak.
@@ -249,6 +251,12 @@ fn runtime_of(config: &Config) -> (watch::Sender<CurrentRuntime>, watch::Receive
 }
 
 /// Ends leases of an earlier agent beside everything else: containerd answers when all its garbage is gone.
+/// Ends what containerd keeps for volumes of pods of which nothing else is there.
+async fn end_left_volumes(host: &Host, recorded: BTreeSet<PodUid>, found: &Observation, orphans: &[PodUid]) {
+    let known = recorded.into_iter().chain(found.pods()).chain(orphans.iter().cloned()).collect();
+    end_left(host, &known).await;
+}
+
 fn end_leases(host: Arc<Host>) {
     tokio::spawn(async move {
         end_unused(&host.containerd, &host.config.node.paths.run, &host.leases).await;

@@ -295,6 +295,13 @@ pub fn ctr_rows(args: &[&str]) -> Result<Vec<Vec<String>>> {
 
 /// As distributions ship it, CRI on, but for places; what differs beside them is named.
 fn settings(disabled: &[&str], dir: &Path, registries: &Path) -> String {
+    let unpacked_by = |snapshotter: &str| {
+        format!(
+            "[[plugins.\"io.containerd.transfer.v1.local\".unpack_config]]\nplatform = \"linux\"\nsnapshotter = {snapshotter:?}\n"
+        )
+    };
+    let is_there = |snapshotter: &&str| !disabled.iter().any(|plugin| plugin.ends_with(snapshotter));
+    let unpacked: String = ["overlayfs", "native"].into_iter().filter(is_there).map(unpacked_by).collect();
     format!(
         r#"version = 3
 imports = ["{imports}/*.toml"]
@@ -316,14 +323,7 @@ address = "{SOCKET}.ttrpc"
 config_path = "{registries}"
 max_concurrent_unpacks = 2
 
-[[plugins."io.containerd.transfer.v1.local".unpack_config]]
-platform = "linux"
-snapshotter = "overlayfs"
-
-[[plugins."io.containerd.transfer.v1.local".unpack_config]]
-platform = "linux"
-snapshotter = "native"
-
+{unpacked}
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{PAUSE}"
 

@@ -56,6 +56,8 @@ pub enum Entry {
     SetuidProgram(PathBuf),
     /// A text.
     Text(String),
+    /// A text of a user and a group.
+    TextOf(u64, u64, String),
     /// Any content.
     Bytes(Arc<[u8]>),
     /// A symbolic link.
@@ -145,6 +147,13 @@ impl Layer {
                 }
                 Entry::Text(text) => {
                     tar.append_data(&mut kind(EntryType::Regular, 0o644, text.len()), path, text.as_bytes())
+                }
+                Entry::TextOf(user, group, text) => {
+                    let mut header = kind(EntryType::Regular, 0o640, text.len());
+                    header.set_uid(*user);
+                    header.set_gid(*group);
+                    header.set_cksum();
+                    tar.append_data(&mut header, path, text.as_bytes())
                 }
                 Entry::Bytes(bytes) => {
                     tar.append_data(&mut kind(EntryType::Regular, 0o644, bytes.len()), path, &bytes[..])

@@ -92,6 +92,15 @@ impl Node {
         Ok(Self { world, registry, containerd, agent, control, places, leases, before })
     }
 
+    /// Has an agent with other settings from its next start on.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn set_agent(&mut self, settings: &Settings) -> Result<()> {
+        self.agent = Agent::new(&self.places, settings)?;
+        Ok(())
+    }
+
     /// Directory of manifests.
     #[must_use]
     pub fn manifests(&self) -> &Path {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
+use crate::users::HostIds;
+
 macro_rules! string_id {
     ($(#[$doc:meta])* $name:ident, $(#[$from:meta])* $new:ident) => {
         $(#[$doc])*
@@ -106,11 +108,19 @@ impl ContainerId {
     }
 }
 
-/// The key of the snapshot in containerd that a volume is mounted from which is made of an image: other layers have another one. So do
-/// agents with other run directories, which may have a pod of the same UID at the same containerd.
+/// The key of the snapshot in containerd that a volume is mounted from which is made of an image: other layers have another one, and so
+/// have other owners, whom a pod in a user namespace has after a reboot. So do agents with other run directories, which may have a pod of
+/// the same UID at the same containerd.
 #[must_use]
-pub fn volume_snapshot(run: &str, pod: &PodUid, volume: &VolumeName, chain_id: &str) -> String {
-    format!("berth-volume-{}", digest(&[run, pod.as_str(), volume.as_str(), chain_id]))
+pub fn volume_snapshot(
+    run: &str,
+    pod: &PodUid,
+    volume: &VolumeName,
+    chain_id: &str,
+    ids: Option<HostIds>,
+) -> String {
+    let ids = ids.map_or_else(String::new, |ids| format!("{}+{}", ids.first, ids.count));
+    format!("berth-volume-{}", digest(&[run, pod.as_str(), volume.as_str(), chain_id, &ids]))
 }
 
 /// The id of the lease in containerd that keeps all such snapshots of a pod, and by which they are found.
@@ -153,17 +163,31 @@ mod tests {
         let (pod, other) = (PodUid::new("0b1c"), PodUid::new("0b1d"));
         let (data, more) = (VolumeName::new("data"), VolumeName::new("more"));
         let all = [
-            volume_snapshot("/run/berth", &pod, &data, "sha256:01"),
-            volume_snapshot("/run/second", &pod, &data, "sha256:01"),
-            volume_snapshot("/run/berth", &other, &data, "sha256:01"),
-            volume_snapshot("/run/berth", &pod, &more, "sha256:01"),
-            volume_snapshot("/run/berth", &pod, &data, "sha256:02"),
+            volume_snapshot("/run/berth", &pod, &data, "sha256:01", None),
+            volume_snapshot("/run/second", &pod, &data, "sha256:01", None),
+            volume_snapshot("/run/berth", &other, &data, "sha256:01", None),
+            volume_snapshot("/run/berth", &pod, &more, "sha256:01", None),
+            volume_snapshot("/run/berth", &pod, &data, "sha256:02", None),
+            volume_snapshot(
+                "/run/berth",
+                &pod,
+                &data,
+                "sha256:01",
+                Some(HostIds { first: 65_536, count: 65_536 }),
+            ),
+            volume_snapshot(
+                "/run/berth",
+                &pod,
+                &data,
+                "sha256:01",
+                Some(HostIds { first: 131_072, count: 65_536 }),
+            ),
             volumes_lease("/run/berth", &pod),
             volumes_lease("/run/second", &pod),
             volumes_lease("/run/berth", &other),
         ];
         assert_eq!(std::collections::BTreeSet::from(all.clone()).len(), all.len());
-        assert_eq!(volume_snapshot("/run/berth", &pod, &data, "sha256:01"), all[0]);
+        assert_eq!(volume_snapshot("/run/berth", &pod, &data, "sha256:01", None), all[0]);
     }
 
     #[test]

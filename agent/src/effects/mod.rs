@@ -29,7 +29,7 @@ pub use accounts::AccountsCache;
 pub(crate) use files::{changeable, manifests, measured};
 pub use hooks_under_way::HooksUnderWay;
 pub use host::Host;
-pub use images::{end_unused, follow_images};
+pub use images::{end_left, end_unused, follow_images};
 pub use kinds::KINDS;
 pub use lanes::Lanes;
 pub use layers::FreshLayers;

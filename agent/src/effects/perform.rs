@@ -146,10 +146,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::RemoveCgroup(qos) => cgroups::remove(host, pod, qos).await,
         Act::RemoveDirs(name) => dirs::remove(host, pod, name).await,
         Act::DropEnd => end::drop(host, pod).await,
-        Act::Sweep => {
-            volume::remove_all(host, pod).await?;
-            dirs::sweep(host, pod).await
-        }
+        Act::Sweep => sweep(host, pod).await,
         Act::Persist(_)
         | Act::Forget
         | Act::Publish(_)
@@ -157,6 +154,14 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         | Act::Note(_)
         | Act::GiveUpHook(_) => Err(of_the_loop()),
     }
+}
+
+/// Removes whatever is left under a UID. What containerd keeps of it comes when all else has gone but the mark, by which it is found again.
+async fn sweep(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
+    volumes::remove_all(host, pod).await?;
+    dirs::sweep_beside(host, pod).await?;
+    volume::remove_all(host, pod).await?;
+    dirs::remove_marked(host, pod).await
 }
 
 fn of_the_loop() -> Failure {

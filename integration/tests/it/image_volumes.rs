@@ -37,6 +37,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("image_volumes::a_part_is_a_directory_of_the_image", parts),
         test("image_volumes::one_that_is_missing_keeps_who_mounts_it", missing),
         test("image_volumes::what_was_mounted_stays_whatever_becomes_of_the_agent_and_the_image", stay),
+        test("image_volumes::go_when_their_snapshotter_is_there_no_more", without_snapshotter),
         test("image_volumes::an_agent_that_dies_between_leaves_nothing", dies).long().within(LONG_LIMIT),
     ]
 }
@@ -63,7 +64,8 @@ fn push(node: &Node) -> Result<()> {
         link("near", "etc"),
     ])?;
     let upper = Layer::of(&[text("etc/conf", "two"), text(".wh.gone", "")])?;
-    let flat = Layer::of(&[text("file", "flat")])?;
+    let of_a_user = ("of-a-user".to_owned(), Entry::TextOf(1000, 2000, String::new()));
+    let flat = Layer::of(&[text("file", "flat"), of_a_user])?;
     let registry = node.registry.as_ref().context("registry")?;
     registry.push("data", "1", &Image::of(&[&lower, &upper], &json!({})))?;
     registry.push("flat", "1", &Image::new(&flat, &json!({})))
@@ -131,6 +133,7 @@ fn read(settings: Settings) -> Result<()> {
     let remount = "mount -o remount,bind,rw /flat; (echo bad > /flat/file) 2>/dev/null; \
                    mount -o remount,rw /flat; (echo bad > /flat/file) 2>/dev/null; true";
     exec(&web, "mighty", &["sh", "-c", remount])?;
+    same("another volume of it", exec(&web, "main", &["cat", "/twin/file"])?.as_str(), "flat")?;
     node.apply("next", &of_data("next", FLAT))?;
     same("the image after that", inside(&node.ready("next")?, "cat /data/file")?.as_str(), "flat")?;
     let shown = events(&web)?;
@@ -159,9 +162,9 @@ fn in_a_user_namespace() -> Result<()> {
     let web = node.ready("web")?;
     let owners = inside(
         &web,
-        "stat -c %u:%g /data /data/etc/conf /part/conf /flat/file | tr '\\n' ' '; cat /part/conf",
+        "stat -c %u:%g /data /data/etc/conf /part/conf /flat/file /flat/of-a-user | tr '\\n' ' '; cat /part/conf",
     )?;
-    same("owners", owners.as_str(), "0:0 0:0 0:0 0:0 two")?;
+    same("owners", owners.as_str(), "0:0 0:0 0:0 0:0 1000:2000 two")?;
     let told = inside(&web, "(echo bad > /flat/file) 2>&1; true")?;
     ensure!(told.contains("Read-only file system"), "{told}");
     node.end()
@@ -308,6 +311,28 @@ fn stay() -> Result<()> {
     node.registry = Some(stopped.start()?);
     node.remove("web")?;
     node.gone("web")?;
+    node.end()
+}
+
+/// Node and containerd have another one since.
+fn without_snapshotter() -> Result<()> {
+    let of_copies = Settings { berth: json!({ "snapshotter": "native" }), ..Settings::with_registry() };
+    let mut node = Node::start_with(&of_copies)?;
+    push(&node)?;
+    node.apply("web", &of_data("web", FLAT))?;
+    node.ready("web")?;
+    node.agent.stop()?;
+    node.containerd.stop()?;
+    node.containerd.disable(&["io.containerd.snapshotter.v1.native"]);
+    node.containerd.start_again()?;
+    node.set_agent(&Settings::with_registry())?;
+    node.agent.start()?;
+    same("what the volume has", inside(&node.ready("web")?, "cat /data/file")?.as_str(), "flat")?;
+    node.apply("next", &of_data("next", FLAT))?;
+    same("what the next one has", inside(&node.ready("next")?, "cat /data/file")?.as_str(), "flat")?;
+    node.remove("web")?;
+    node.gone("web")?;
+    same("leases", Records::open()?.leases()?.len(), 1)?;
     node.end()
 }
 

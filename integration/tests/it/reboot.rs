@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, system};
@@ -18,13 +18,16 @@ use crate::suite::{Test, same, test};
 
 /// What tells one boot from another.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// Runs a program of the image that is mounted.
-const READS_IMAGE: &str = "/image/bin/busybox echo read";
+/// Runs a program of the image that is mounted, and tells whose it is.
+const READS_IMAGE: &str = "/image/bin/busybox stat -c %u:%g /image/bin/busybox";
 /// What is in memory file systems, or mounted.
 const IN_MEMORY: [&str; 3] = [STATE_DIR, "/run/containerd", "/run/netns"];
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![test("reboot::what_had_ended_stays_so_and_all_else_runs_again", ended)]
+    vec![
+        test("reboot::what_had_ended_stays_so_and_all_else_runs_again", ended),
+        test("reboot::an_image_has_the_owners_of_its_pods_next_ids", owners),
+    ]
 }
 
 fn ended() -> Result<()> {
@@ -39,10 +42,11 @@ fn ended() -> Result<()> {
     node.apply("done", &counted("done", &starts, "exit 0", "OnFailure"))?;
     node.apply("runs", &counted("runs", &starts, "exec sleep infinity", "Always"))?;
     node.ready("runs")?;
-    for name in ["mounts", "leaves"] {
-        node.apply(name, &mounting(name))?;
-        same(name, inside(&node.ready(name)?, READS_IMAGE)?.as_str(), "read")?;
+    for name in ["mounts", "leaves", "wiped"] {
+        node.apply(name, &mounting(name, true))?;
+        same(name, inside(&node.ready(name)?, READS_IMAGE)?.as_str(), "0:0")?;
     }
+    let wiped = format!("{ROOT_DIR}/pods/{}", node.ready("wiped")?.uid());
     let names = [("well", "Succeeded"), ("badly", "Failed"), ("done", "Succeeded")];
     let states = |node: &Node| -> Result<Vec<Value>> {
         let state = |(name, phase): &(&str, &str)| {
@@ -58,6 +62,9 @@ fn ended() -> Result<()> {
 
     switch_off(&mut node)?;
     node.remove("leaves")?;
+    node.remove("wiped")?;
+    // Nothing but containerd knows of it any more.
+    fs::remove_dir_all(&wiped)?;
     fs::write(&boot, "22222222-0000-4000-8000-000000000000\n")?;
     node.containerd.start_again()?;
     node.agent.start()?;
@@ -70,7 +77,7 @@ fn ended() -> Result<()> {
         eventually(&format!("starts of {name}"), &count, || started(name))?;
     }
 
-    same("an image as a volume", inside(&node.ready("mounts")?, READS_IMAGE)?.as_str(), "read")?;
+    same("an image as a volume", inside(&node.ready("mounts")?, READS_IMAGE)?.as_str(), "0:0")?;
     node.gone("leaves")?;
     eventually("what containerd keeps for one pod", &1, || Ok(Records::open()?.leases()?.len()))?;
 
@@ -88,12 +95,35 @@ fn ended() -> Result<()> {
     Ok(())
 }
 
+/// Ids of user namespaces are in memory alone: after a reboot a pod may have others, here since it has more of them.
+fn owners() -> Result<()> {
+    let mut node = Node::start_with(&Settings::default())?;
+    node.apply("apart", &mounting("apart", false))?;
+    let seen = |node: &Node| -> Result<[String; 2]> {
+        let apart = node.ready("apart")?;
+        Ok([inside(&apart, READS_IMAGE)?, inside(&apart, "cat /proc/self/uid_map")?])
+    };
+    let [owner, before] = seen(&node)?;
+    same("whose the image is", owner.as_str(), "0:0")?;
+    switch_off(&mut node)?;
+    let kubelet = json!({ "userNamespaces": { "idsPerPod": 131_072 } });
+    node.set_agent(&Settings { kubelet, ..Settings::default() })?;
+    node.containerd.start_again()?;
+    node.agent.start()?;
+    let [owner, after] = seen(&node)?;
+    same("whose it is after the reboot", owner.as_str(), "0:0")?;
+    ensure!(before != after, "both times it has {before}");
+    node.clear()?;
+    same("leases", Records::open()?.leases()?.len(), 0)?;
+    node.end()
+}
+
 /// A pod that mounts an image.
-fn mounting(name: &str) -> String {
+fn mounting(name: &str, host_users: bool) -> String {
     let main =
         shell("main", FOR_EVER, json!({ "volumeMounts": [{ "name": "image", "mountPath": "/image" }] }));
     let volume = json!({ "name": "image", "image": { "reference": IMAGE } });
-    pod(name, json!({ "containers": [main], "volumes": [volume] }))
+    pod(name, json!({ "hostUsers": host_users, "containers": [main], "volumes": [volume] }))
 }
 
 /// A pod that writes down that it was started.

@@ -190,9 +190,8 @@ fn native() -> Result<()> {
     let spec = json!({ "containers": [shell("main", FOR_EVER, json!({}))] });
     node.apply("apart", &apart_from_node("apart", spec.clone()))?;
     node.apply("beside", &pod("beside", spec))?;
-    let apart = node.wait("apart", "refused", POD_LIMIT, |pod| {
-        pod.waits_for("main") == "CreateContainerError"
-    })?;
+    let apart =
+        node.wait("apart", "refused", POD_LIMIT, |pod| pod.waits_for("main") == "CreateContainerError")?;
     let told = events(&apart)?;
     ensure!(told.contains("snapshotter native cannot shift owners"), "not told why:\n{told}");
     node.ready("beside")?;

@@ -62,14 +62,19 @@ pub(in crate::effects) async fn remove(
     Ok(Outcome::Done)
 }
 
-/// Removes whatever is left under a UID beside its volumes: cgroups, logs, and last the directory whose mark proves that all of it is ours.
-pub(in crate::effects) async fn sweep(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
+/// Removes what is left under a UID beside its directory: cgroups and logs.
+pub(in crate::effects) async fn sweep_beside(host: &Arc<Host>, pod: &PodUid) -> Result<(), Failure> {
     cgroups::remove_any(host, pod).await?;
     let node = &host.node().paths;
     let (all, links) = (node.pod_logs.clone(), node.container_logs.clone());
     let suffix = format!("_{}", paths::component(pod.as_str()));
     let called = Called { what: "removal of logs", path: &all, sort: Sort::Ends, within: TREE };
     host.work(pod.as_str(), called, &Work::SweepLogs { all: all.clone(), suffix, links }).await?;
+    Ok(())
+}
+
+/// Removes the directory of a UID, whose mark proves that all under it is ours.
+pub(in crate::effects) async fn remove_marked(host: &Host, pod: &PodUid) -> Result<Outcome, Failure> {
     remove_dir(host, pod).await?;
     Ok(Outcome::Done)
 }

@@ -16,7 +16,7 @@ mod progress;
 pub(super) mod pull;
 mod pulled;
 pub(super) mod rootfs;
-mod snapshot;
+pub(super) mod snapshot;
 mod stored;
 mod stream;
 pub(super) mod unpack;
@@ -25,5 +25,6 @@ pub(super) mod volume;
 
 pub use follow::follow_images;
 pub use lease::end_unused;
+pub use volume::end_left;
 
 use super::{failure, files, host, kinds, layers, leases};

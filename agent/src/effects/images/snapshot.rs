@@ -7,18 +7,24 @@ use berth_core::{
     users::HostIds,
 };
 use containerd_client::{
-    services::v1::snapshots::{MountsRequest, PrepareSnapshotRequest},
+    services::v1::snapshots::{
+        MountsRequest, PrepareSnapshotRequest, RemoveSnapshotRequest, StatSnapshotRequest,
+    },
     types::Mount,
 };
-use tonic::Request;
+use tonic::{Code, Request};
 
 use super::{
     failure::{config, failed},
     host::Host,
 };
-use crate::runtime::{
-    CallError, Containerd, REMAP_IDS,
-    labels::{GID_MAPPING, UID_MAPPING},
+use crate::{
+    absent::absent_is_fine,
+    causes::with_causes,
+    runtime::{
+        CallError, Containerd, REMAP_IDS,
+        labels::{GID_MAPPING, UID_MAPPING},
+    },
 };
 
 /// What containerd gets to tell of a snapshotter, which it does from memory.
@@ -58,13 +64,28 @@ pub(super) async fn prepare(
         let map = format!("0:{first}:{count}");
         labels.extend([UID_MAPPING, GID_MAPPING].map(|label| (label.to_owned(), map.clone())));
     }
+    let (asked, layers) = (snapshotter, parent);
     let (snapshotter, parent) = (snapshotter.to_owned(), parent.to_owned());
     let request = PrepareSnapshotRequest { snapshotter, key: key.to_owned(), parent, labels };
     let mut client = host.containerd.snapshots();
     match host.containerd.call(act, key, client.prepare(send(request))).await {
         Ok(answer) => Ok(Prepared::New(answer.mounts)),
         Err(error) if error.is_already_exists() => Ok(Prepared::Found),
-        Err(error) => Err(not_prepared(error)),
+        Err(error) if error.is_not_found() && !is_there(&host.containerd, asked, layers).await? => {
+            Err(failed(FailureKind::LayersGone, &error))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether containerd has an image's layers: nobody removed it since it was looked at.
+async fn is_there(containerd: &Containerd, snapshotter: &str, chain_id: &str) -> Result<bool, CallError> {
+    let stat = StatSnapshotRequest { snapshotter: snapshotter.to_owned(), key: chain_id.to_owned() };
+    let mut client = containerd.snapshots();
+    match containerd.call("look for layers", chain_id, client.stat(stat)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -79,9 +100,28 @@ async fn can_shift_owners(host: &Host, act: &str, snapshotter: &str) -> Result<(
     )))
 }
 
-/// What containerd does not find is the image's layers: somebody removed the image since it was looked at.
-fn not_prepared(error: CallError) -> Failure {
-    if error.is_not_found() { failed(FailureKind::LayersGone, &error) } else { error.into() }
+/// Removes a snapshot. That of a snapshotter which containerd does not have any more is left to its garbage collection.
+pub(in crate::effects) async fn remove(
+    host: &Host,
+    act: &'static str,
+    snapshotter: &str,
+    key: &str,
+) -> Result<(), Failure> {
+    let request = RemoveSnapshotRequest { snapshotter: snapshotter.to_owned(), key: key.to_owned() };
+    let mut client = host.containerd.snapshots();
+    let is_of_settings = snapshotter == host.settings().snapshotter;
+    match absent_is_fine(host.containerd.call(act, key, client.remove(request)).await) {
+        Err(error) if !is_of_settings && error.code() == Some(Code::InvalidArgument) => {
+            tracing::warn!(
+                snapshotter,
+                key,
+                why = with_causes(&error),
+                "no such snapshotter: a snapshot stays"
+            );
+            Ok(())
+        }
+        removed => Ok(removed?),
+    }
 }
 
 /// How a snapshot is mounted that is there.
@@ -94,22 +134,4 @@ pub(super) async fn mounts(
     let request = MountsRequest { snapshotter: snapshotter.to_owned(), key: key.to_owned() };
     let mut client = containerd.snapshots();
     Ok(containerd.call(act, key, client.mounts(request)).await?.mounts)
-}
-
-#[cfg(test)]
-mod tests {
-    use tonic::Code;
-
-    use super::*;
-    use crate::runtime::Cause;
-
-    #[test]
-    fn layers_that_containerd_does_not_find_are_gone() {
-        for (code, kind) in
-            [(Code::NotFound, FailureKind::LayersGone), (Code::Internal, FailureKind::Transient)]
-        {
-            let cause = Cause::Refused { code, message: "parent snapshot x".to_owned() };
-            assert_eq!(not_prepared(CallError::new("prepare", "c1", cause)).kind, kind);
-        }
-    }
 }

@@ -3,7 +3,10 @@
 //! A lease of the pod keeps the snapshots from containerd's garbage collection and names them, whatever the settings are by the time at which
 //! they go. It is there before the first of them and goes after the last (decision 0041).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use berth_core::{
     event::Outcome,
@@ -13,9 +16,7 @@ use berth_core::{
     pod::port::volume::VolumeRequest,
     record::VolumeImage,
 };
-use containerd_client::services::v1::{
-    CreateRequest, ListResourcesRequest, snapshots::RemoveSnapshotRequest,
-};
+use containerd_client::services::v1::{CreateRequest, ListRequest, ListResourcesRequest};
 
 use super::{
     files::{
@@ -28,7 +29,6 @@ use super::{
     snapshot::{self, Prepared, Snapshot, prepare},
 };
 use crate::{
-    absent::absent_is_fine,
     runtime::labels::{POD_UID, VOLUME},
     workers::Sort,
 };
@@ -45,7 +45,7 @@ pub(in crate::effects) async fn ensure(
 ) -> Result<Outcome, Failure> {
     let (node, name) = (&host.node().paths, &request.volume.name);
     let lease = volumes_lease(&node.run, pod);
-    let key = volume_snapshot(&node.run, pod, name, &image.chain_id);
+    let key = volume_snapshot(&node.run, pod, name, &image.chain_id, request.ids);
     let snapshotter = host.settings().snapshotter.clone();
     let labels = [(POD_UID, pod.to_string()), (VOLUME, name.to_string())];
     let labels = labels.map(|(label, value)| (label.to_owned(), value));
@@ -88,15 +88,41 @@ async fn take_lease(host: &Host, pod: &PodUid, lease: &str) -> Result<(), Failur
 /// Unmounts and removes all volumes of a pod, and what containerd has of those that are images.
 pub(in crate::effects) async fn remove_all(host: &Arc<Host>, pod: &PodUid) -> Result<Outcome, Failure> {
     let removed = volumes::remove_all(host, pod).await?;
-    let lease = volumes_lease(&host.node().paths.run, pod);
-    for (snapshotter, key) in kept_by(host, &lease).await? {
-        let remove = RemoveSnapshotRequest { snapshotter, key: key.clone() };
-        let mut client = host.containerd.snapshots();
-        absent_is_fine(host.containerd.call("remove volume", &key, client.remove(remove)).await)?;
+    end_lease(host, &volumes_lease(&host.node().paths.run, pod)).await?;
+    Ok(removed)
+}
+
+/// Ends leases of pods of which this agent has nothing else, as after its root directory was wiped. What fails is tried when the next agent
+/// begins.
+pub async fn end_left(host: &Host, known: &BTreeSet<PodUid>) {
+    if let Err(error) = try_to_end_left(host, known).await {
+        tracing::warn!(why = error.message, "snapshots of volumes whose pods have gone stay for now");
+    }
+}
+
+async fn try_to_end_left(host: &Host, known: &BTreeSet<PodUid>) -> Result<(), Failure> {
+    let run = &host.node().paths.run;
+    let list = ListRequest { filters: vec![format!("labels.{POD_UID:?}")] };
+    let mut client = host.containerd.leases();
+    let leases = host.containerd.call("list leases of volumes of", run, client.list(list)).await?.leases;
+    for lease in leases {
+        let pod = lease.labels.get(POD_UID).map(PodUid::new);
+        // Its id tells whose it is: other agents' are computed of other run directories.
+        let is_ours = pod.as_ref().is_some_and(|pod| lease.id == volumes_lease(run, pod));
+        if let Some(pod) = pod.filter(|pod| is_ours && !known.contains(pod)) {
+            tracing::info!(%pod, lease = lease.id, "snapshots of volumes of a pod that has gone");
+            end_lease(host, &lease.id).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn end_lease(host: &Host, lease: &str) -> Result<(), Failure> {
+    for (snapshotter, key) in kept_by(host, lease).await? {
+        snapshot::remove(host, "remove volume", &snapshotter, &key).await?;
         host.failpoint.reach("image-volume.snapshot-removed");
     }
-    lease::end(&host.containerd, &lease, Leaves::Kept).await?;
-    Ok(removed)
+    Ok(lease::end(&host.containerd, lease, Leaves::Kept).await?)
 }
 
 /// The snapshots of a lease, each with its snapshotter. One that is not there keeps none.

@@ -15,9 +15,7 @@ use berth_core::{
         retention::{RunLog, log_to_remove},
     },
 };
-use containerd_client::services::v1::{
-    Container, container::Runtime as RuntimeName, snapshots::RemoveSnapshotRequest,
-};
+use containerd_client::services::v1::{Container, container::Runtime as RuntimeName};
 use oci_spec::runtime::Spec;
 use prost_types::Any;
 
@@ -29,7 +27,6 @@ use super::{
     task::{self, Deleted},
 };
 use crate::{
-    absent::absent_is_fine,
     causes::with_causes,
     effects::{
         failure::{failed, local, sandbox_gone},
@@ -38,6 +35,7 @@ use crate::{
             work::{Called, FILES, Work},
         },
         host::Host,
+        images::snapshot,
         kinds::{Lane, RUNTIME},
     },
     objects,
@@ -161,10 +159,7 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
         snapshotters.insert(record.snapshotter);
     }
     for snapshotter in snapshotters {
-        let remove = RemoveSnapshotRequest { snapshotter, key: id.to_string() };
-        let mut client = host.containerd.snapshots();
-        let removed = host.containerd.call("remove snapshot", id.as_str(), client.remove(remove)).await;
-        absent_is_fine(removed)?;
+        snapshot::remove(host, "remove snapshot", &snapshotter, id.as_str()).await?;
     }
     host.failpoint.reach("container.snapshot-removed");
     Ok(Outcome::Done)

@@ -252,7 +252,10 @@ fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<
     }
     let mut images = mounted().filter(|volume| volume.image().is_some());
     let unmounted = images.find_map(|volume| life.actual.volumes.get(&volume.name)?.retry());
-    let unmounted = unmounted.map(|retry| not_mounted(&retry.failure.message));
+    let unmounted = unmounted.map(|retry| match &retry.failure {
+        failure if failure.kind.is_told_elsewhere() => failure.message.clone(),
+        failure => not_mounted(&failure.message),
+    });
     let layer = || preparing.rootfs.retry().map(|retry| retry.failure.message.clone());
     if let Some(message) = unmounted.or_else(layer) {
         return waiting("CreateContainerError", message);
