@@ -15,6 +15,7 @@ use std::{
 use berth_core::{
     cgroup::{CgroupFile, Controller},
     config::CgroupVersion,
+    pod::port::resize::MemoryUse,
 };
 use cgroups_rs::fs::{Cgroup, Controllers, Hierarchy, hierarchies::V1};
 use nix::{
@@ -183,27 +184,18 @@ impl Tree {
         Ok(true)
     }
 
-    /// Bytes of memory that are used in a level and below it; `None` when it is not there.
+    /// The memory of a level, with what is below it; `None` when it is not there.
     ///
     /// # Errors
-    /// When the file cannot be read.
-    pub fn memory_used(&self, path: &str) -> Result<Option<u64>, TreeError> {
-        let name = match self.version {
-            CgroupVersion::V1 => "memory.usage_in_bytes",
-            CgroupVersion::V2 => "memory.current",
+    /// When a file cannot be read.
+    pub fn memory_use(&self, path: &str) -> Result<Option<MemoryUse>, TreeError> {
+        let (used, limit) = match self.version {
+            CgroupVersion::V1 => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
+            CgroupVersion::V2 => ("memory.current", "memory.max"),
         };
         let dir = self.dir(path, Controller::Memory).ok_or(TreeError::NoController("memory"))?;
-        let file = dir.join(name);
-        let not_a_number = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let number = fs::read_to_string(&file).and_then(|text| text.trim().parse().map_err(not_a_number));
-        match number {
-            Ok(number) => Ok(Some(number)),
-            // It was removed before this, or since the file was opened.
-            Err(error) if error.is_absence() || error.raw_os_error() == Some(Errno::ENODEV as i32) => {
-                Ok(None)
-            }
-            Err(source) => Err(TreeError::Read { file, source }),
-        }
+        let Some(used) = number_in(dir.join(used))? else { return Ok(None) };
+        Ok(number_in(dir.join(limit))?.map(|limit| MemoryUse { used, limit }))
     }
 
     /// Whether a level is there, in every hierarchy.
@@ -289,6 +281,21 @@ impl Tree {
             }
             CgroupVersion::V2 => Some(self.root.join(relative(path))),
         }
+    }
+}
+
+/// The number in a file of a level, the largest where it is without limit; `None` when the level is not there.
+fn number_in(file: PathBuf) -> Result<Option<u64>, TreeError> {
+    let not_a_number = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let number = |text: String| match text.trim() {
+        "max" => Ok(u64::MAX),
+        text => text.parse().map_err(not_a_number),
+    };
+    match fs::read_to_string(&file).and_then(number) {
+        Ok(number) => Ok(Some(number)),
+        // It was removed before this, or since the file was opened.
+        Err(error) if error.is_absence() || error.raw_os_error() == Some(Errno::ENODEV as i32) => Ok(None),
+        Err(source) => Err(TreeError::Read { file, source }),
     }
 }
 

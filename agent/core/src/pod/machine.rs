@@ -25,7 +25,7 @@ use crate::{
     effect::{Act, Effect},
     failure::FailureKind,
     id::{ContainerName, OpId, PodUid},
-    metrics::{ResizeMeasure, requested},
+    metrics::ResizeMeasure,
     ops::{Ops, Purpose},
     record::Goal,
     spec::{Container, ContainerKind, Pod},
@@ -158,8 +158,7 @@ impl PodMachine {
             }
             return;
         }
-        let asks: Vec<_> = requested(self.newest(), &spec).collect();
-        self.measured.extend(asks);
+        self.measure_request(&spec);
         let wanted = Arc::clone(&spec);
         let spec = resize::with_allocated(&self.life.spec, spec);
         self.ask_for(wanted, spec.resize.as_ref());

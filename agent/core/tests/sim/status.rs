@@ -5,14 +5,15 @@ use std::{net::IpAddr, sync::Arc};
 use berth_core::{
     config::NodeConfig,
     failure::{Failure, FailureKind},
+    id::ContainerName,
     pod::{
         actual::{EndedRun, Life, Refusal, Run},
         port::{image::ImageUse, pull_backoff::PullBackoff, termination::TerminationMessage},
         resource::{Resource, Retry},
         status,
     },
-    record::{ContainerRecord, EndedBy, Goal, Resizing, TerminalRecord, TerminationRecord},
-    spec::{NetworkMode, ReadinessGate, Resize, RestartPolicy, Source, Unallocated},
+    record::{Actuated, ContainerRecord, EndedBy, Goal, Resizing, TerminalRecord, TerminationRecord},
+    spec::{CpuMemory, NetworkMode, ReadinessGate, Resize, RestartPolicy, Source, Unallocated},
     status::{Condition, ConditionKind, ContainerState, Phase, PodStatus},
     time::Mono,
 };
@@ -600,4 +601,9 @@ fn a_container_that_its_pod_bounds_shows_what_its_cgroup_has() {
     pods::edit(spec, "web").resources.requests.cpu_milli = None;
     let has = shown(&life).containers[1].actuated.map(|has| has.cpu_request);
     assert_eq!(has, Some(200), "its weight is that of its limit");
+    let had = CpuMemory { cpu_request: 0, cpu_limit: 300, memory_request: 0, memory_limit: 64 << 20 };
+    let web = life.record.containers.get_mut(&ContainerName::new("web")).unwrap();
+    web.actuated = Some(Actuated { has: had, perhaps: None });
+    let has = shown(&life).containers[1].actuated.map(|has| (has.cpu_request, has.cpu_limit));
+    assert_eq!(has, Some((300, 300)), "so it was before");
 }

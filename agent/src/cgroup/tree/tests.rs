@@ -104,14 +104,18 @@ fn version_2_of_this_machine() {
 #[test]
 fn of_a_level_that_is_not_there_nothing_is_used() {
     let bench = Bench::new();
-    let used = || bench.tree.memory_used("/kubepods/pod1/c1");
-    assert_eq!(used().unwrap(), None);
+    let has = || bench.tree.memory_use("/kubepods/pod1/c1");
+    assert_eq!(has().unwrap(), None);
     bench.tree.ensure("/kubepods/pod1/c1").unwrap();
-    let file = bench.file("/kubepods/pod1/c1/memory.current");
-    fs::write(&file, "4096\n").unwrap();
-    assert_eq!(used().unwrap(), Some(4096));
-    fs::write(&file, "much\n").unwrap();
-    used().unwrap_err();
+    let [used, limit] =
+        ["current", "max"].map(|name| bench.file(&format!("/kubepods/pod1/c1/memory.{name}")));
+    fs::write(&used, "4096\n").unwrap();
+    for (text, bytes) in [("8192\n", 8192), ("max\n", u64::MAX)] {
+        fs::write(&limit, text).unwrap();
+        assert_eq!(has().unwrap(), Some(MemoryUse { used: 4096, limit: bytes }));
+    }
+    fs::write(&used, "much\n").unwrap();
+    has().unwrap_err();
 }
 
 #[test]

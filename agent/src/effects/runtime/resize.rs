@@ -92,9 +92,9 @@ async fn check(host: &Arc<Host>, pod: &PodUid, request: &MemoryCheck) -> Result<
     blocking(move || {
         let mut broken = Vec::new();
         for (path, bound) in bounds {
-            let used = host.cgroups.memory_used(&path);
-            let used = used.map_err(|error| failed(FailureKind::Transient, &error))?;
-            broken.extend(used.and_then(|used| bound.broken_by(used)));
+            let memory = host.cgroups.memory_use(&path);
+            let memory = memory.map_err(|error| failed(FailureKind::Transient, &error))?;
+            broken.extend(memory.and_then(|memory| bound.broken_by(memory)));
         }
         if broken.is_empty() {
             return Ok(());

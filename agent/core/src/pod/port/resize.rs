@@ -53,17 +53,29 @@ pub struct MemoryBound {
     pub limit: u64,
 }
 
+/// The memory of a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes that are used in it and below it.
+    pub used: u64,
+    /// Its limit in bytes, the largest number where there is none.
+    pub limit: u64,
+}
+
 impl MemoryBound {
-    /// Why it is not to be set, when so many bytes are used. Source: `validateMemoryResizeAction` of
+    /// Why it is not to be set, by the memory of the cgroup: one that has this limit already, or a lower one, since who set it was
+    /// killed then, can be full. Source: `validateMemoryResizeAction` of
     /// `pkg/kubelet/kuberuntime/kuberuntime_manager.go`.
     #[must_use]
-    pub fn broken_by(&self, used: u64) -> Option<String> {
+    pub fn broken_by(&self, has: MemoryUse) -> Option<String> {
         let of = || match &self.container {
             None => "pod".to_owned(),
             Some((name, _)) => format!("container {:?}", name.as_str()),
         };
         let limit = self.limit;
-        (used >= limit).then(|| format!("attempting to set {} memory limit ({limit}) {BELOW}{used})", of()))
+        let used = has.used;
+        (limit < has.limit && used >= limit)
+            .then(|| format!("attempting to set {} memory limit ({limit}) {BELOW}{used})", of()))
     }
 }
 

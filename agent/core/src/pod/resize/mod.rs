@@ -29,7 +29,7 @@ use super::{
     text::about_pod,
 };
 use crate::{
-    metrics::{ResizeMeasure, Trigger},
+    metrics::{ResizeMeasure, Trigger, requested},
     record::{Actuated, Resizing},
     spec::{Container, CpuMemory, Pod, Resize, Unallocated},
     status::{ConditionKind, Severity},
@@ -107,8 +107,17 @@ impl PodMachine {
         self.wanted = resize.map(|_| Asked { pod: wanted, is_infeasible });
     }
 
+    /// Counts what another version asks for. What waited when the agent before was killed was counted by that one.
+    pub(super) fn measure_request(&mut self, spec: &Pod) {
+        let was_waiting = self.wanted.is_none() && self.life.spec.resize.is_some();
+        if !was_waiting || asked(&self.life.spec.manifest) != asked(&spec.manifest) {
+            let asks: Vec<_> = requested(self.newest(), spec).collect();
+            self.measured.extend(asks);
+        }
+    }
+
     /// The version that was told last.
-    pub(super) fn newest(&self) -> &Pod {
+    fn newest(&self) -> &Pod {
         self.wanted.as_ref().map_or(&self.life.spec, |asked| &asked.pod)
     }
 

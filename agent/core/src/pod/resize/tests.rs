@@ -7,12 +7,13 @@ use super::*;
 use crate::{
     fixtures,
     id::{ContainerId, ContainerName},
+    observation::Observation,
     pod::{
         actual::{Preparing, Running},
         port::{
             hook::Hooking,
             image::ImageUse,
-            resize::{MemoryBound, below_usage},
+            resize::{MemoryBound, MemoryUse, below_usage},
             signal::Stop,
         },
     },
@@ -338,8 +339,9 @@ fn a_limit_that_stays_below_what_is_used_is_told_once() {
     told(&mut pod);
     let fails = |pod: &mut PodMachine, name: &str, limit, used| {
         let container = Some((ContainerName::new(name), ContainerId::from_known(name)));
-        let broken = MemoryBound { container, limit }.broken_by(used).unwrap();
-        let of_pod = MemoryBound { container: None, limit: 50 }.broken_by(used).unwrap();
+        let has = MemoryUse { used, limit: 200 };
+        let broken = MemoryBound { container, limit }.broken_by(has).unwrap();
+        let of_pod = MemoryBound { container: None, limit: 50 }.broken_by(has).unwrap();
         pod.resize_failed(&below_usage(&[of_pod, broken]), NOW.mono);
         reasons(pod).len()
     };
@@ -349,4 +351,19 @@ fn a_limit_that_stays_below_what_is_used_is_told_once() {
     assert_eq!(pod.life.record.resizing.clone().unwrap().error, error, "nothing to write");
     assert_eq!(fails(&mut pod, "web1", 21, 131), 1, "another limit");
     assert_eq!(fails(&mut pod, "web2", 21, 131), 1, "another container");
+}
+
+/// The agent before has counted it.
+#[test]
+fn what_still_waits_after_a_restart_is_not_counted_again() {
+    let mut pod = running();
+    pod.update(version(2, 800), NOW.mono);
+    assert_eq!(pod.measured.len(), 1);
+    let (record, spec) = (pod.life.record.clone(), Arc::clone(&pod.life.spec));
+    let mut next = PodMachine::restored(record, spec, &Observation::default(), NOW);
+    next.measured.clear();
+    next.update(version(2, 800), NOW.mono);
+    assert_eq!(next.measured, []);
+    next.update(version(3, 900), NOW.mono);
+    assert_eq!(next.measured.len(), 1);
 }

@@ -93,12 +93,11 @@ fn status(life: &Life, container: &Container) -> ContainerStatus {
 /// What the cgroup of a container has, where that is not what its spec says: while it is changed, and where its pod bounds it, by which its weight
 /// goes as well when it requests no CPU (`calculateLinuxResources` of `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go`).
 fn in_cgroup(life: &Life, container: &Container) -> Option<CpuMemory> {
-    let by_pod = || {
-        let has = CpuMemory::of(&life.spec, container);
-        let cpu_request = if has.cpu_request == 0 { has.cpu_limit } else { has.cpu_request };
-        life.spec.resources.is_some().then_some(CpuMemory { cpu_request, ..has })
-    };
-    actuated(life, container).map(|actuated| actuated.has).or_else(by_pod)
+    let is_bounded = life.spec.resources.is_some();
+    let has = actuated(life, container).map(|actuated| actuated.has);
+    let has = has.or_else(|| is_bounded.then(|| CpuMemory::of(&life.spec, container)))?;
+    let cpu_request = if has.cpu_request == 0 && is_bounded { has.cpu_limit } else { has.cpu_request };
+    Some(CpuMemory { cpu_request, ..has })
 }
 
 /// The run that the id and the number of restarts are of. One that has not run yet shows to nobody: while it is made, the run before

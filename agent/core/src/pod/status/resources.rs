@@ -34,8 +34,11 @@ fn in_cgroup(life: &Life, config: &NodeConfig) -> Resources {
         Some(amount).filter(|amount| *amount > least || own > Some(least)).or(own)
     };
     let before = in_force(life);
+    let before = before.as_ref().unwrap_or(&life.spec);
     let Resources { mut requests, mut limits } = life.spec.resources.clone().unwrap_or_default();
-    requests.memory_bytes = totals::requests(before.as_ref().unwrap_or(&life.spec)).memory_bytes;
+    // What is named is shown without what the runtime takes beside it.
+    let named = before.resources.as_ref().and_then(|own| own.requests.memory_bytes);
+    requests.memory_bytes = named.or_else(|| totals::requests(before).memory_bytes);
     if let Some(shares) = values.cpu_shares {
         requests.cpu_milli = at_least(cpu::milli_of_shares(shares), REQUEST_MIN, requests.cpu_milli);
     }
@@ -55,6 +58,7 @@ mod tests {
     use super::*;
     use crate::{
         fixtures,
+        metrics::Trigger,
         pod::PodMachine,
         spec::{Container, Pod, QosClass, Quantities},
         time::{Mono, Now},
@@ -124,5 +128,38 @@ mod tests {
                 assert_eq!(amounts(&shown.allocated), pending.0, "{what} {phase:?}");
             }
         }
+    }
+
+    fn naming(generation: i64, requests: Amounts, limits: Amounts) -> Pod {
+        let manifest = format!("{{\"generation\":{generation}}}").into();
+        Pod {
+            resources: Some(resources(requests, limits)),
+            generation: Some(generation),
+            qos: QosClass::Burstable,
+            manifest,
+            ..fixtures::pod(vec![fixtures::container("web")])
+        }
+    }
+
+    #[test]
+    fn what_the_runtime_takes_is_in_its_cgroup_and_not_in_what_is_named_of_memory() {
+        let overhead = fixtures::resources((10, 32 * MIB), (0, 0)).requests;
+        let pod = Pod { overhead, ..naming(1, (300, 128), (600, 256)) };
+        let pod = PodMachine::new(Arc::new(pod), NOW);
+        let shown = of(pod.life(), &fixtures::node(), Phase::Running);
+        let has = (amounts(&shown.has.requests), amounts(&shown.has.limits));
+        assert_eq!(has, ((310, 128), (610, 288)));
+        assert_eq!(amounts(&shown.allocated), (310, 160));
+    }
+
+    #[test]
+    fn until_a_resize_is_done_it_shows_what_its_cgroup_still_has() {
+        let mut pod = PodMachine::new(Arc::new(naming(1, (300, 128), (600, 256))), NOW);
+        pod.update(Arc::new(naming(2, (200, 64), (400, 128))), NOW.mono);
+        pod.allocate(Trigger::PodUpdated, NOW.mono);
+        let shown = of(pod.life(), &fixtures::node(), Phase::Running);
+        let has = (amounts(&shown.has.requests), amounts(&shown.has.limits));
+        assert_eq!(has, ((300, 128), (600, 256)));
+        assert_eq!(amounts(&shown.allocated), (200, 64));
     }
 }

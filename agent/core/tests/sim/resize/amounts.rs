@@ -4,7 +4,7 @@ use berth_core::{
     effect::{Act, Effect},
     failure::FailureKind,
     id::ContainerName,
-    pod::port::resize::{MemoryBound, ResizeRequest, below_usage},
+    pod::port::resize::{MemoryBound, MemoryUse, ResizeRequest, below_usage},
     spec::{CpuMemory, Pod, Quantities},
     status::ConditionKind,
 };
@@ -106,14 +106,25 @@ fn a_limit_is_not_set_at_or_below_what_is_used() {
     let (limit, id) = (1000, running().world.running(&uid(), "main").expect("it runs"));
     let of_pod = MemoryBound { container: None, limit };
     let of_container = MemoryBound { container: Some((ContainerName::new("main"), id)), limit };
-    for (used, is_broken) in [(0, false), (999, false), (1000, true), (1001, true)] {
+    for (used, before, is_broken) in [
+        (0, 2000, false),
+        (999, 2000, false),
+        (1000, 2000, true),
+        (1001, 2000, true),
+        (1001, u64::MAX, true),
+        (1000, 1001, true),
+        // It is so low already, and full.
+        (1000, 1000, false),
+        (900, 900, false),
+    ] {
         let expected = |whose: &str| {
             is_broken.then(|| {
                 format!("attempting to set {whose} memory limit (1000) below current usage ({used})")
             })
         };
-        assert_eq!(of_pod.broken_by(used), expected("pod"), "{used}");
-        assert_eq!(of_container.broken_by(used), expected("container \"main\""), "{used}");
+        let has = MemoryUse { used, limit: before };
+        assert_eq!(of_pod.broken_by(has), expected("pod"), "{has:?}");
+        assert_eq!(of_container.broken_by(has), expected("container \"main\""), "{has:?}");
     }
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     assert_eq!(below_usage(&texts(&["one"])), "cannot decrease memory limits: one");

@@ -7,7 +7,7 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::PodUid,
-    pod::port::resize::{MemoryCheck, ResizeRequest},
+    pod::port::resize::{MemoryBound, MemoryCheck, MemoryUse, ResizeRequest},
     spec::{self, Pod, Resources},
     status::ConditionKind,
 };
@@ -148,7 +148,12 @@ impl World {
 
     fn has_room(&self, pod: &PodUid, request: &MemoryCheck) -> Result<(), Failure> {
         let used = self.used.get(pod).copied().unwrap_or_default();
-        let is_broken = request.bounds.iter().any(|bound| bound.broken_by(used).is_some());
+        let limit = |bound: &MemoryBound| match &bound.container {
+            None => self.levels.get(pod)?.memory,
+            Some((_, id)) => self.containers.get(id)?.given.memory,
+        };
+        let has = |bound| MemoryUse { used, limit: limit(bound).unwrap_or(u64::MAX) };
+        let is_broken = request.bounds.iter().any(|bound| bound.broken_by(has(bound)).is_some());
         match is_broken {
             true => Err(failure(FailureKind::Transient, "cannot decrease memory limits")),
             false => Ok(()),
