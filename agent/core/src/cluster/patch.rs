@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// Fields that are replaced whole.
+/// Fields of the node that are compared as a whole: the server puts them in the place of what it has, but for what [`OF_FIELDS`] names.
 const WHOLE: &[&str] = &[
     "phase",
     "reason",
@@ -24,6 +24,9 @@ const WHOLE: &[&str] = &[
     "resources",
     "allocatedResources",
 ];
+
+/// Those that the server merges field by field.
+const OF_FIELDS: &[&str] = &["resources", "allocatedResources"];
 
 /// What never changes once it is told.
 const ONCE: &str = "startTime";
@@ -63,7 +66,12 @@ pub fn status(seen: &Value, wanted: &Value) -> Option<Value> {
         let is_told = *field == ONCE && !is_same(seen.get(field), None);
         let is_final = is_told || (has_ended && OF_THE_END.contains(field));
         if !is_final && !is_same(seen.get(field), wanted.get(field)) {
-            patch.insert((*field).to_owned(), wanted.get(field).cloned().unwrap_or(Value::Null));
+            let wanted = wanted.get(field).cloned().unwrap_or(Value::Null);
+            let change = match seen.get(field) {
+                Some(seen) if OF_FIELDS.contains(field) => merge(seen, wanted),
+                Some(_) | None => wanted,
+            };
+            patch.insert((*field).to_owned(), change);
         }
     }
     for (field, key) in MERGED {
@@ -136,6 +144,18 @@ fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
         }
         (one, other) => one == other,
     }
+}
+
+/// What makes an object another one, where fields stay that are not named.
+fn merge(seen: &Value, wanted: Value) -> Value {
+    let (Value::Object(seen), Value::Object(wanted)) = (seen, &wanted) else { return wanted };
+    let kept = wanted.iter().filter(|(field, value)| !is_same(seen.get(*field), Some(value)));
+    let kept = kept.map(|(field, value)| {
+        let change = seen.get(field).map_or_else(|| value.clone(), |seen| merge(seen, value.clone()));
+        (field.clone(), change)
+    });
+    let gone = seen.keys().filter(|field| !wanted.contains_key(*field));
+    kept.chain(gone.map(|field| (field.clone(), Value::Null))).collect()
 }
 
 /// A list whose order is kept: what is no longer in it goes, and where that is not all, the new list is put in its place.
@@ -216,6 +236,36 @@ mod tests {
 
     fn in_order(kinds: &[&str]) -> Value {
         kinds.iter().map(|kind| json!({ "type": kind })).collect()
+    }
+
+    #[test]
+    fn of_resources_each_that_goes_is_named() {
+        let has = |cpu: Value, more: Value| {
+            let mut limits = more;
+            limits["cpu"] = cpu;
+            json!({ "resources": { "limits": limits, "requests": { "cpu": "1" } }, "allocatedResources": { "cpu": "1" } })
+        };
+        let seen = has(json!("1"), json!({ "memory": "1Gi" }));
+        for (wanted, patch) in [
+            (seen.clone(), None),
+            (has(json!("1"), json!({})), Some(json!({ "resources": { "limits": { "memory": null } } }))),
+            (
+                has(json!("2"), json!({ "memory": "1Gi" })),
+                Some(json!({ "resources": { "limits": { "cpu": "2" } } })),
+            ),
+            (
+                json!({ "resources": { "limits": { "cpu": "1", "memory": "1Gi" } }, "allocatedResources": { "cpu": "1", "memory": "1" } }),
+                Some(json!({ "resources": { "requests": null }, "allocatedResources": { "memory": "1" } })),
+            ),
+            (
+                json!({ "resources": {} }),
+                Some(
+                    json!({ "resources": { "limits": null, "requests": null }, "allocatedResources": null }),
+                ),
+            ),
+        ] {
+            assert_eq!(status(&seen, &wanted), patch, "{wanted}");
+        }
     }
 
     #[test]
