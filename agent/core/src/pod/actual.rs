@@ -168,6 +168,8 @@ pub struct Actual {
     pub cgroup_values: Option<Box<CgroupValues>>,
     /// The cgroup of a container that is to have other resources than it was started with: under way, or failed.
     pub resize: Resource<()>,
+    /// Whether what the pod uses was found to fit below its lower limit of memory, which its cgroup is being given.
+    pub is_memory_enough: bool,
     /// Network namespace of the current sandbox.
     pub netns: Resource<PathBuf>,
     /// CNI attachment of the current sandbox; its addresses are in the record.
@@ -203,6 +205,7 @@ impl Actual {
             cgroup: Resource::Absent,
             cgroup_values: None,
             resize: Resource::Absent,
+            is_memory_enough: false,
             netns: Resource::Absent,
             network: Resource::Absent,
             sandbox: Resource::Absent,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use berth_core::{
     effect::{Act, Effect},
     failure::FailureKind,
-    id::PodUid,
+    id::{ContainerName, PodUid},
     spec::{Pod, QosClass, ResizePolicy, Resources},
     status::{Condition, ConditionKind},
 };
@@ -193,6 +193,27 @@ fn a_container_restarts_where_its_policy_says_so() {
     let killing: Vec<_> = run.notes("Killing").map(|(_, note)| note.event.message.clone()).collect();
     assert_eq!(killing, ["Container main resize requires restart"]);
     assert_eq!(run.notes("ResizeCompleted").count(), 1);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// What the pod's cgroup has is enough for what both had, or for what both are to have.
+#[test]
+fn another_gets_no_more_while_one_that_is_to_have_less_ends() {
+    let mut run = running();
+    let main = run.world.running(&uid(), "main").unwrap();
+    run.world.deaf.insert(ContainerName::new("main"));
+    let mut next = version(1, [(100, 100), (200, 200)]);
+    pods::edit(&mut next, "main").hash = 7;
+    run.want(next);
+    run.settle();
+    let mut asks = version(2, [(50, 50), (220, 220)]);
+    pods::edit(&mut asks, "main").hash = 7;
+    run.want(asks);
+    run.settle();
+    assert_eq!(run.world.running(&uid(), "main"), Some(main), "it does not hear its signal");
+    assert_eq!((given(&run, "other"), level(&run)), ((200, 200), (300, 300)));
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!((given(&run, "main"), given(&run, "other"), level(&run)), ((50, 50), (220, 220), (270, 270)));
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 

@@ -11,7 +11,7 @@ use crate::{
     pod::{
         actual::Life,
         port::cgroup,
-        resize::{actuated, changes_running, is_ending_to_resize, memory_held, whole},
+        resize::{actuated, changes_running, is_ending_to_resize, is_leaving, memory_held, whole},
         resource::Resource,
         step::{PodResource, Step},
     },
@@ -47,7 +47,7 @@ impl<'a> Planner<'a> {
         }
         // What gets less needs no room: of an agent that was killed the pod's cgroup may be the smaller one already.
         if let Some(Change { container, resource, is_more }) = self.next_change()
-            && (fits || !is_more)
+            && (!is_more || fits && !self.life.spec.fixed_containers().any(|one| is_leaving(self.life, one)))
             && !self.life.spec.fixed_containers().any(|container| is_ending_to_resize(self.life, container))
             && self.is_due(&actual.resize)
         {

@@ -47,7 +47,7 @@ impl PodMachine {
     pub(in crate::pod) fn ensure_cgroup(&mut self, shared: &mut Shared<'_>) {
         let tries = self.life.actual.cgroup.tries();
         let request = request(&self.life, shared.config);
-        remember_memory(&mut self.life, request.values.memory_bytes_max);
+        remember_memory(&mut self.life);
         self.life.actual.cgroup_values = Some(Box::new(request.values.clone()));
         let act = Act::EnsureCgroup(request);
         self.life.actual.cgroup = Resource::Ensuring(self.ask(shared, Slot::Cgroup, tries, act));
@@ -56,6 +56,12 @@ impl PodMachine {
     /// Takes the outcome.
     pub(in crate::pod) fn cgroup_made(&mut self, ended: EndedEffect, result: Result<Outcome, Failure>) {
         self.complain(&result, "FailedCreatePodContainer", "unable to ensure pod container exists: ");
-        self.life.actual.cgroup.settle(ended, fit::done(result));
+        let result = fit::done(result);
+        if let Err(failure) = &result
+            && self.life.actual.cgroup.op() == Some(ended.op)
+        {
+            self.lowering_failed(ended, failure);
+        }
+        self.life.actual.cgroup.settle(ended, result);
     }
 }

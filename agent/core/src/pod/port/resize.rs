@@ -15,7 +15,7 @@ use crate::{
         machine::{PodMachine, Shared},
         outcome::Slot,
         resize::{actuated, changes_running, memory_now},
-        resource::{EndedEffect, Resource},
+        resource::{EndedEffect, Resource, Retry},
     },
     spec::{CpuMemory, QosClass, Resizable},
 };
@@ -175,9 +175,20 @@ impl PodMachine {
     }
 
     fn whole_settled(&mut self) {
+        self.life.actual.is_memory_enough = true;
         if let Some(resizing) = &mut self.life.record.resizing {
             resizing.whole = None;
-            resizing.memory = None;
+        }
+    }
+
+    /// The pod's cgroup did not get what it was asked to have. Where that was the lower limit, what is used may have grown since it was looked at:
+    /// it is looked at anew.
+    pub(in crate::pod) fn lowering_failed(&mut self, ended: EndedEffect, failure: &Failure) {
+        if std::mem::take(&mut self.life.actual.is_memory_enough) {
+            if !failure.kind.is_told_elsewhere() {
+                self.resize_failed(&failure.message, ended.at);
+            }
+            self.life.actual.resize = Resource::Failed(Retry::after(failure.clone(), 0, ended.at));
         }
     }
 

@@ -42,24 +42,27 @@ pub(in crate::pod) fn whole(life: &Life) -> Option<CpuMemory> {
     life.record.resizing.as_ref()?.whole.filter(|has| *has != CpuMemory::of_pod(&life.spec))
 }
 
-/// Bytes of memory that the pod's cgroup may have, where that is more than its limit is to be; 0 is no limit.
+/// Bytes of memory that the pod's cgroup is to keep for now, where that is more than its limit is to be; 0 is no limit.
 pub(in crate::pod) fn memory_held(life: &Life) -> Option<u64> {
     let has = life.record.resizing.as_ref()?.memory?;
     let limit = cgroup::memory_max(&life.spec)?;
-    (has == 0 || limit < has).then_some(has)
+    (!life.actual.is_memory_enough && (has == 0 || limit < has)).then_some(has)
 }
 
 /// Bytes of memory that the pod's cgroup may have now; 0 is no limit.
 pub(in crate::pod) fn memory_now(life: &Life) -> u64 {
     let limit = |pod: &Pod| cgroup::memory_max(pod).unwrap_or(0);
-    let all = [Some(limit(&life.spec)), in_force(life).as_ref().map(limit), memory_held(life)];
+    let had = life.record.resizing.as_ref().and_then(|resizing| resizing.memory);
+    let all = [Some(limit(&life.spec)), in_force(life).as_ref().map(limit), had];
     all.into_iter().flatten().reduce(larger).unwrap_or(0)
 }
 
-/// Remembers that the pod's cgroup may have this limit of memory from now on.
-pub(in crate::pod) fn remember_memory(life: &mut Life, limit: Option<u64>) {
+/// Remembers how much memory the pod's cgroup may have for what its containers may have: more than what was allocated, where it is not known what
+/// they were given.
+pub(in crate::pod) fn remember_memory(life: &mut Life) {
+    let Some(limit) = in_force(life).map(|pod| cgroup::memory_max(&pod).unwrap_or(0)) else { return };
     if let Some(has) = life.record.resizing.as_mut().and_then(|resizing| resizing.memory.as_mut()) {
-        *has = larger(*has, limit.unwrap_or(0));
+        *has = larger(*has, limit);
     }
 }
 
@@ -121,11 +124,22 @@ pub(in crate::pod) fn changes_running(life: &Life, container: &Container) -> Opt
 
 /// Whether one may still run that is to begin anew.
 pub(in crate::pod) fn is_ending_to_resize(life: &Life, container: &Container) -> bool {
-    let may_run = match life.run(&container.name) {
+    may_run(life, container) && restarts_to_resize(life, container)
+}
+
+/// Whether one that ends, or is not known to run, may have what is not allocated to it: others get no more before it has gone, since what the
+/// pod's cgroup has is enough for what all had or for what all are to have.
+pub(in crate::pod) fn is_leaving(life: &Life, container: &Container) -> bool {
+    may_run(life, container)
+        && actuated(life, container).is_some()
+        && changes_running(life, container).is_none()
+}
+
+fn may_run(life: &Life, container: &Container) -> bool {
+    match life.run(&container.name) {
         Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
         Run::Idle | Run::BackingOff | Run::Preparing(_) => false,
-    };
-    may_run && restarts_to_resize(life, container)
+    }
 }
 
 /// Whether a container is to begin anew to have what is allocated to it: its policy for a resource that changes says so.

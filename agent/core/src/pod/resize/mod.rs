@@ -15,8 +15,8 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use self::in_force::taken;
 pub(super) use self::in_force::{
-    actuated, changes_running, in_force, is_ending_to_resize, memory_held, memory_now, remember_memory,
-    restarts_to_resize, whole,
+    actuated, changes_running, in_force, is_ending_to_resize, is_leaving, memory_held, memory_now,
+    remember_memory, restarts_to_resize, whole,
 };
 pub(super) use self::telling::pending_reason;
 use self::telling::{Moment, allocated_manifest, asked, message};
@@ -161,6 +161,7 @@ impl PodMachine {
         self.life.record.resizing = Some(Resizing { generation, error: None, whole, memory });
         self.life.record.conditions.remove(&ConditionKind::PodResizeInProgress);
         self.life.actual.resize = Resource::Absent;
+        self.life.actual.is_memory_enough = false;
         self.try_resize(now);
         self.notes.push(about_pod(Severity::Normal, "ResizeStarted", text));
     }
@@ -203,6 +204,7 @@ impl PodMachine {
     /// What is allocated is in force everywhere.
     pub(super) fn resized(&mut self, now: Mono) {
         let Some(Resizing { generation, .. }) = self.life.record.resizing.take() else { return };
+        self.life.actual.is_memory_enough = false;
         self.tried(true, now);
         for record in self.life.record.containers.values_mut() {
             record.actuated = None;

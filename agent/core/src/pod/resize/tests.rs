@@ -267,10 +267,17 @@ fn what_an_agent_before_may_have_done_is_done_again() {
 
 #[test]
 fn a_resize_whose_manifest_was_not_written_is_forgotten_and_told_by_nobody() {
+    let with_memory = |version: Arc<Pod>, bytes| {
+        let mut pod = Pod::clone(&version);
+        Arc::make_mut(&mut pod.containers[0]).resources.limits.memory_bytes = Some(bytes);
+        Arc::new(pod)
+    };
     let mut pod = running();
+    pod.life.spec = with_memory(version(1, 500), 100);
     let before = Arc::clone(&pod.life.spec);
-    pod.update(version(2, 800), NOW.mono);
+    pod.update(with_memory(version(2, 800), 300), NOW.mono);
     pod.allocate(Trigger::PodUpdated, NOW.mono);
+    remember_memory(&mut pod.life);
     // The state was written, the manifest was not.
     pod.life.spec = before;
     told(&mut pod);

@@ -8,7 +8,11 @@ use crate::{
     cgroup::{cpu, kept_by},
     config::NodeConfig,
     derived::totals,
-    pod::{actual::Life, port::cgroup, resize::in_force},
+    pod::{
+        actual::Life,
+        port::cgroup,
+        resize::{in_force, memory_now},
+    },
     spec::Resources,
     status::{Phase, PodResources},
 };
@@ -45,7 +49,7 @@ fn in_cgroup(life: &Life, config: &NodeConfig) -> Resources {
     if let Some((quota, period)) = quota {
         limits.cpu_milli = at_least(cpu::milli_of_quota(quota, period), LIMIT_MIN, limits.cpu_milli);
     }
-    limits.memory_bytes = values.memory_bytes_max.or(limits.memory_bytes);
+    limits.memory_bytes = Some(memory_now(life)).filter(|bytes| *bytes > 0).or(limits.memory_bytes);
     Resources { requests, limits }
 }
 

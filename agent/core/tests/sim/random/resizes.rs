@@ -83,7 +83,7 @@ impl Chaos {
                 let name = dice.pick(&names).unwrap();
                 let milli = dice.pick(&[10, 20, 50]).unwrap();
                 let bytes = dice.pick(&[MIB, 16 * MIB]).unwrap();
-                let large = dice.pick(&[bytes, 3072 * MIB, 3072 * MIB]).unwrap();
+                let large = dice.pick(&[bytes, 3072 * MIB, 3072 * MIB, 3072 * MIB]).unwrap();
                 let request = if name == "main" { large } else { bytes };
                 let limits = (milli * dice.pick(&[5, 10]).unwrap(), request.max(32 * MIB));
                 pods::edit(&mut pod, &name).resources = pods::resources((milli, request), limits);

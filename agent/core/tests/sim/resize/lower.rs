@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_core::{
+    effect::{Act, Effect},
     spec::{Pod, Quantities, ResizePolicy, Resources},
     status::ConditionKind,
 };
@@ -121,6 +122,59 @@ fn versions_that_follow_each_other_take_nothing_that_is_used() {
     run.advance(Duration::from_secs(60), Run::settle);
     assert_eq!((error(&run), level(&run).1), (None, 300));
     assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// More is used in between: the kernel refuses, or it is looked at anew.
+#[test]
+fn what_is_used_when_it_was_looked_at_is_looked_at_anew() {
+    let is_write = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureCgroup(request), .. } if request.values.memory_bytes_max == Some(250 * MIB));
+    for restarts in [false, true] {
+        let mut run = begin(asking(1, 100));
+        run.world.used.insert(uid(), 200 * MIB);
+        run.want(asking(2, 50));
+        run.until_asked(is_write);
+        run.world.used.insert(uid(), 280 * MIB);
+        if restarts {
+            run.restart(None);
+        }
+        run.settle();
+        run.advance(Duration::from_secs(60), Run::settle);
+        assert_eq!((given(&run, "main").1, level(&run).1), (50, 300), "restarts: {restarts}");
+        assert!(error(&run).is_some_and(|error| !error.is_empty()), "restarts: {restarts}");
+        run.world.used.clear();
+        run.advance(Duration::from_secs(120), Run::settle);
+        assert_eq!((error(&run), level(&run).1), (None, 250), "restarts: {restarts}");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "restarts: {restarts}");
+    }
+}
+
+#[test]
+fn a_kill_at_any_point_of_one_that_fits_leaves_what_is_used() {
+    let mut points = 0;
+    loop {
+        let mut run = begin(asking(1, 100));
+        run.world.used.insert(uid(), 200 * MIB);
+        run.want(asking(2, 50));
+        let is_over = !(0..points).all(|_| run.settle_one());
+        let was_low = level(&run).1 == 250;
+        run.restart(None);
+        run.world.used.insert(uid(), 280 * MIB);
+        run.settle();
+        run.advance(Duration::from_secs(60), Run::settle);
+        // One that is not known to be done begins with a look, at what it may have had.
+        let is_done = was_low && run.world.records[&uid()].resizing.is_none();
+        let mib = if is_done { 250 } else { 300 };
+        assert_eq!((given(&run, "main").1, level(&run).1), (50, mib), "killed at {points}");
+        run.world.used.clear();
+        run.advance(Duration::from_secs(120), Run::settle);
+        assert_eq!((error(&run), level(&run).1), (None, 250), "killed at {points}");
+        assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
+        if is_over {
+            break;
+        }
+        points += 1;
+    }
+    assert!(points > 8, "only {points} points");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::PodUid,
-    pod::port::resize::{MemoryBound, MemoryCheck, MemoryUse, ResizeRequest},
+    pod::port::resize::{MemoryBound, MemoryCheck, ResizeRequest},
     spec::{self, Pod, Resources},
     status::ConditionKind,
 };
@@ -121,19 +121,24 @@ impl World {
         Ok(Outcome::Done)
     }
 
-    /// The cgroup of a pod has this from now on.
-    pub(super) fn set_level(&mut self, pod: &PodUid, level: Given) {
+    /// The cgroup of a pod has this from now on. A memory limit at or below what is used is refused, as by cgroups of version 1.
+    pub(super) fn set_level(&mut self, pod: &PodUid, level: Given) -> Result<(), Failure> {
         // No limit is more than any.
         let order = |level: Given| level.memory.unwrap_or(u64::MAX);
-        let before = self.levels.insert(pod.clone(), level).filter(|_| self.cgroups.contains_key(pod));
-        let Some(before) = before else { return };
-        if order(level) > order(before) {
-            self.found_enough.remove(pod);
-        }
-        if order(level) < order(before) {
+        let before = self.levels.get(pod).copied().filter(|_| self.cgroups.contains_key(pod));
+        if let Some(before) = before.filter(|before| order(level) < order(*before)) {
             let enough = self.found_enough.get(pod).copied();
             self.judge(|oracle| oracle.lowered(pod, order(level), enough));
+            if self.used.get(pod).is_some_and(|used| *used >= order(level)) {
+                self.levels.insert(pod.clone(), Given { memory: before.memory, ..level });
+                return Err(failure(FailureKind::Transient, "device or resource busy"));
+            }
         }
+        if before.is_some_and(|before| order(level) > order(before)) {
+            self.found_enough.remove(pod);
+        }
+        self.levels.insert(pod.clone(), level);
+        Ok(())
     }
 
     /// Whether the limit of a pod can become lower.
@@ -152,9 +157,9 @@ impl World {
             None => self.levels.get(pod)?.memory,
             Some((_, id)) => self.containers.get(id)?.given.memory,
         };
-        let has = |bound| MemoryUse { used, limit: limit(bound).unwrap_or(u64::MAX) };
-        let is_broken = request.bounds.iter().any(|bound| bound.broken_by(has(bound)).is_some());
-        match is_broken {
+        let is_broken =
+            |bound: &MemoryBound| bound.limit < limit(bound).unwrap_or(u64::MAX) && used >= bound.limit;
+        match request.bounds.iter().any(is_broken) {
             true => Err(failure(FailureKind::Transient, "cannot decrease memory limits")),
             false => Ok(()),
         }

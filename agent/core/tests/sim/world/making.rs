@@ -38,7 +38,7 @@ impl World {
                 Ok(Outcome::Done)
             }
             Act::EnsureCgroup(request) => {
-                self.set_level(pod, Given::of_level(&request.values));
+                self.set_level(pod, Given::of_level(&request.values))?;
                 self.cgroups.insert(pod.clone(), request.qos);
                 self.check_level(pod);
                 Ok(Outcome::Done)
