@@ -63,6 +63,8 @@ pub struct PodLoop {
     recorded: BTreeMap<PodUid, Arc<Pod>>,
     /// Newest versions of pods that the node loop has not been told of yet.
     unread: BTreeMap<PodUid, ApiPod>,
+    /// Pods that are gone in the API server, of which the node loop is still to be told that they are deleted, and with which grace.
+    leaving: BTreeSet<PodUid>,
     /// Pods that were told to be too large, or not understood.
     not_read: BTreeSet<PodUid>,
     /// Whether the API server has told what it wants.
@@ -116,6 +118,7 @@ impl PodLoop {
             wanted: BTreeMap::new(),
             recorded: BTreeMap::new(),
             unread: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             not_read: BTreeSet::new(),
             has_spoken: false,
             telling: Telling::default(),
@@ -219,6 +222,9 @@ impl PodLoop {
         let unsupported = self.wanted.iter().map(|(uid, wanted)| (uid.clone(), wanted.unsupported.clone()));
         self.view.set_unsupported(Source::Api, unsupported.collect());
         let pods = self.wanted.values().filter_map(|wanted| wanted.pod.as_ref().ok().cloned()).collect();
+        for uid in std::mem::take(&mut self.leaving) {
+            self.forget(&uid);
+        }
         Event::Desired { source: Source::Api, pods, is_whole: true }
     }
 
@@ -260,7 +266,7 @@ impl PodLoop {
             }
             Seen::Gone(pod) => {
                 let Known { uid, name, version, .. } = known(&pod);
-                self.forget(&uid);
+                self.leave_with(&uid, &pod);
                 self.view.keep_given(|kept| *kept != uid);
                 self.sync.gone(&name, &uid, version);
             }
@@ -283,9 +289,26 @@ impl PodLoop {
         uid
     }
 
+    /// A pod is gone. That it was deleted, and with which grace, may have been said in the same moment, as by one who forces it: what the node
+    /// loop was not told of that it is told first.
+    fn leave_with(&mut self, uid: &PodUid, last: &ApiPod) {
+        self.unread.remove(uid);
+        let deletion = manifest::deletion(last);
+        let known = self.wanted.get_mut(uid).and_then(|wanted| wanted.pod.as_mut().ok());
+        match known {
+            Some(pod) if deletion.is_some() && pod.deletion != deletion => {
+                *pod = Arc::new(Pod { deletion, ..Pod::clone(pod) });
+                self.leaving.insert(uid.clone());
+                self.telling.hurries(clock::mono());
+            }
+            Some(_) | None => self.forget(uid),
+        }
+    }
+
     /// The API server wants a pod no more. Of one that could not be run, the node has nothing to tell any more.
     fn forget(&mut self, uid: &PodUid) {
         self.unread.remove(uid);
+        self.leaving.remove(uid);
         self.not_read.remove(uid);
         let Some(wanted) = self.wanted.remove(uid) else { return };
         self.telling.hurries(clock::mono());

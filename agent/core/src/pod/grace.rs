@@ -9,10 +9,9 @@ use crate::{record::TerminationRecord, spec::Pod, time::Mono};
 const MIN: Duration = Duration::from_secs(1);
 
 /// Stops the pod from now on, or brings the end of a stop that began forward: a grace period never grows. What the API gives a
-/// deletion counts before what the pod asks for; none at all leaves the pod its own.
+/// deletion counts before what the pod asks for, also where that is nothing, as of one that is forced.
 pub(super) fn stop(known: Option<TerminationRecord>, pod: &Pod, now: Mono) -> TerminationRecord {
-    let given = pod.deletion.filter(|grace| !grace.is_zero());
-    let deadline = now + given.unwrap_or(pod.grace).max(MIN);
+    let deadline = now + pod.deletion.unwrap_or(pod.grace).max(MIN);
     match known {
         Some(known) => TerminationRecord { deadline: known.deadline.min(deadline), ..known },
         None => TerminationRecord { began: now, deadline },
@@ -37,11 +36,12 @@ mod tests {
             (None, 30, None, 100, 130),
             (None, 30, Some(600), 100, 700),
             (None, 30, Some(5), 100, 105),
-            (None, 30, Some(0), 100, 130),
+            (None, 30, Some(0), 100, 101),
             (None, 0, Some(0), 100, 101),
             (None, 0, None, 100, 101),
             (known(120), 30, Some(30), 90, 120),
             (known(120), 30, Some(5), 90, 105),
+            (known(120), 30, Some(0), 90, 101),
             (known(120), 30, Some(600), 90, 120),
             (known(120), 30, None, 90, 120),
         ] {

@@ -320,3 +320,31 @@ async fn an_end_that_the_node_did_not_tell_ends_the_pod() {
         assert_eq!(end, succeeded.map(|succeeded| (succeeded, "why", "text")), "{what}");
     }
 }
+
+/// Who forces a deletion has the pod changed and removed in one moment.
+#[tokio::test]
+async fn a_pod_that_is_gone_was_deleted_with_its_last_grace() {
+    let seconds = |told: Option<i64>| told.map(|told| Duration::from_secs(told.unsigned_abs()));
+    for (told, last, is_told) in [
+        (None, Some(0), true),
+        (Some(30), Some(0), true),
+        (Some(0), Some(0), false),
+        (Some(30), Some(30), false),
+        (None, None, false),
+    ] {
+        let what = format!("{told:?}, then {last:?}");
+        let (mut pods, _happened) = apart();
+        let wanted = |pods: &mut PodLoop| -> Vec<Option<Duration>> {
+            let Event::Desired { pods, .. } = pods.desired() else { panic!() };
+            pods.iter().map(|pod| pod.deletion).collect()
+        };
+        pods.want(version(1, "a", told));
+        assert_eq!(wanted(&mut pods), [seconds(told)], "{what}");
+        pods.see(Seen::Gone(version(1, "a", last)));
+        if is_told {
+            assert_eq!(wanted(&mut pods), [seconds(last)], "{what}");
+            assert!(pods.telling.poll_timeout().is_some(), "it is told again, {what}");
+        }
+        assert_eq!(wanted(&mut pods), [], "{what}");
+    }
+}

@@ -215,7 +215,7 @@ impl Account {
     /// Its source wants it to end, or has it no more. What the API gives a deletion counts before what the pod asks for, and no later
     /// word gives it more.
     pub(super) fn is_to_end(&mut self, spec: &Pod, now: Now) {
-        let given = spec.deletion.filter(|grace| !grace.is_zero()).unwrap_or(spec.grace);
+        let given = spec.deletion.unwrap_or(spec.grace);
         let is_news = self.unwanted.is_none() || spec.deletion.is_some();
         self.unwanted.get_or_insert(now.mono);
         if is_news {
