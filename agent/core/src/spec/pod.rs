@@ -1,12 +1,16 @@
 //! A pod.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 
 use super::{
-    Container, ObjectKey, ObjectKind, PodSecurity, QosClass, Quantities, RecursiveReadOnly, Resources,
-    Scheduling, Volume,
+    Container, EnvSource, ObjectKey, ObjectKind, PodSecurity, QosClass, Quantities, RecursiveReadOnly,
+    Resources, Scheduling, Volume,
 };
 use crate::{
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
@@ -74,7 +78,7 @@ pub struct Pod {
     /// How resolv.conf is made.
     pub dns_policy: DnsPolicy,
     /// Additions to resolv.conf.
-    pub dns_config: DnsConfig,
+    pub dns_config: Option<DnsConfig>,
     /// `spec.serviceAccountName`, for the downward API.
     pub service_account: String,
     /// `spec.enableServiceLinks`: whether services of the namespace are variables of its containers.
@@ -155,6 +159,19 @@ impl Pod {
     #[must_use]
     pub fn volume(&self, name: &VolumeName) -> Option<&Volume> {
         self.volumes.iter().find(|volume| volume.name == *name)
+    }
+
+    /// The volumes that a container needs, which it mounts or has variables from: nobody waits for the others. Source: `GetPodVolumeNames` of
+    /// `pkg/volume/util/util.go`.
+    #[must_use]
+    pub fn used_volumes(&self) -> BTreeSet<&VolumeName> {
+        let mounted = self.all_containers().flat_map(|one| one.mounts.iter().map(|mount| &mount.volume));
+        let variables = self.all_containers().flat_map(|one| &one.env);
+        let of_files = variables.filter_map(|variable| match &variable.source {
+            EnvSource::File(file) => Some(&file.volume),
+            EnvSource::Value(_) | EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::Key(_) => None,
+        });
+        mounted.chain(of_files).collect()
     }
 
     /// An object that it names.

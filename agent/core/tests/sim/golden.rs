@@ -390,7 +390,11 @@ fn parse_pod(name: &str, parts: &[&str]) -> Pod {
                 }
             }
             "image" => each(&mut pod, &|one| one.image = ImageRef::new(value)),
-            "volume" => pod.volumes.push(pods::empty_dir(value)),
+            "volume" => {
+                pod.volumes.push(pods::empty_dir(value));
+                let first = pod.containers[0].name.to_string();
+                pods::mount_all(&mut pod, &first);
+            }
             "image-volume" => add_image_volume(&mut pod, value),
             "grace" => pod.grace = Duration::from_secs(value.parse().unwrap()),
             "deadline" => pod.active_deadline = Some(Duration::from_secs(value.parse().unwrap())),

@@ -279,7 +279,9 @@ fn a_pod_that_goes_waits_for_no_image() {
 fn layers_are_removed_of_pods_that_may_have_some() {
     for (spec, expected) in [(pod("busybox:1"), true), (pods::pod("web", &["web"]), false)] {
         let mut run = Run::new();
-        run.want(Pod { volumes: [spec.volumes.clone(), vec![pods::empty_dir("data")]].concat(), ..spec });
+        let mut pod = Pod { volumes: [spec.volumes.clone(), vec![pods::empty_dir("data")]].concat(), ..spec };
+        pods::mount_all(&mut pod, "web");
+        run.want(pod);
         run.settle();
         run.unwant("web");
         run.settle();

@@ -172,7 +172,9 @@ fn a_volume_that_is_made_late_goes_with_its_pod() {
         let what = format!("made {is_made}, answered {is_answered}");
         let mut run = Run::new();
         run.settle();
-        run.want(Pod { volumes: vec![pods::empty_dir("data")], ..pods::pod("web", &["main"]) });
+        let mut pod = Pod { volumes: vec![pods::empty_dir("data")], ..pods::pod("web", &["main"]) };
+        pods::mount_all(&mut pod, "main");
+        run.want(pod);
         let is_volume = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureVolume(_), .. });
         let late = run.take_asked(is_volume);
         run.unwant("web");
@@ -252,6 +254,7 @@ fn a_node_keeps_nothing_of_pods_that_came_and_went() {
         let name = format!("churn-{number}");
         let mut pod = pods::pod(&name, &["init-a", "side-b", "main"]);
         pod.volumes = vec![pods::empty_dir("data")];
+        pods::mount_all(&mut pod, "main");
         match number % 4 {
             0 => pod.restart_policy = RestartPolicy::Never,
             1 => pods::edit(&mut pod, "main").image = ImageRef::new(format!("churn-{number}:1")),

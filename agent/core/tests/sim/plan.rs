@@ -326,6 +326,8 @@ fn an_image_is_looked_for_early_and_once_more_in_its_containers_turn() {
 fn nothing_starts_before_all_that_is_shared_is_there() {
     let mut pod = pods::pod("web", &["web"]);
     pod.volumes = vec![pods::empty_dir("data")];
+    pods::mount_all(&mut pod, "web");
+    pod.volumes.push(pods::empty_dir("unused"));
     let base = || {
         let mut life = furnished(pod.clone());
         prepared(&mut life, "web");

@@ -9,11 +9,11 @@ use berth_core::{
     },
     id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
     spec::{
-        Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
-        Lifecycle, Medium, Mount, MountPropagation, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity,
-        Probe, ProbeHandler, ProbePort, Probes, QosClass, Quantities, RecursiveReadOnly, ResizePolicy,
-        Resources, RestartAction, RestartPolicy, RestartRule, Scheduling, Source, Stdin, Stdio, SubPath,
-        TerminationMessage, TerminationMessagePolicy, UserMode, Volume, VolumeSource,
+        Container, ContainerKind, ContainerSecurity, DnsPolicy, ImagePullPolicy, IpcMode, Lifecycle, Medium,
+        Mount, MountPropagation, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler,
+        ProbePort, Probes, QosClass, Quantities, RecursiveReadOnly, ResizePolicy, Resources, RestartAction,
+        RestartPolicy, RestartRule, Scheduling, Source, Stdin, Stdio, SubPath, TerminationMessage,
+        TerminationMessagePolicy, UserMode, Volume, VolumeSource,
     },
     users::PodIds,
 };
@@ -97,7 +97,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         hostname_as_fqdn: false,
         host_aliases: Vec::new(),
         dns_policy: DnsPolicy::Default,
-        dns_config: DnsConfig::default(),
+        dns_config: None,
         service_account: "default".into(),
         service_links: true,
         pull_secrets: Vec::new(),
@@ -213,15 +213,25 @@ pub(crate) fn add_image_volume(pod: &mut Pod, container: Option<&str>, name: &st
         VolumeSource::Image { image: ImageRef::new(image), pull_policy: ImagePullPolicy::IfNotPresent };
     pod.volumes.push(Volume { name: volume.clone(), source });
     if let Some(container) = container {
-        edit(pod, container).mounts.push(Mount {
-            volume,
-            path: format!("/{name}"),
-            sub_path: SubPath::Root,
-            read_only: false,
-            recursive_read_only: RecursiveReadOnly::Disabled,
-            propagation: MountPropagation::Private,
-        });
+        mount(edit(pod, container), &volume);
     }
+}
+
+/// One of its containers mounts all volumes of a pod.
+pub(crate) fn mount_all(pod: &mut Pod, container: &str) {
+    let names: Vec<VolumeName> = pod.volumes.iter().map(|volume| volume.name.clone()).collect();
+    names.iter().for_each(|name| mount(edit(pod, container), name));
+}
+
+fn mount(container: &mut Container, volume: &VolumeName) {
+    container.mounts.push(Mount {
+        volume: volume.clone(),
+        path: format!("/{volume}"),
+        sub_path: SubPath::Root,
+        read_only: false,
+        recursive_read_only: RecursiveReadOnly::Disabled,
+        propagation: MountPropagation::Private,
+    });
 }
 
 pub(crate) fn empty_dir(name: &str) -> Volume {

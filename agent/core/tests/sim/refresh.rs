@@ -46,6 +46,7 @@ fn pod() -> Pod {
         volume("secret", ContentKind::Secret, object(ObjectKind::Secret, "s")),
         volume("labels", ContentKind::DownwardApi, Projection::Downward(vec![labels])),
     ];
+    pods::mount_all(&mut pod, "main");
     pod
 }
 
@@ -245,6 +246,8 @@ fn many_volumes_of_a_pod_are_made_and_made_anew_a_few_at_a_time() {
     let map = many.volumes[0].source.clone();
     let named = |number| Volume { name: VolumeName::new(format!("v{number}")), source: map.clone() };
     many.volumes = (0..40).map(named).collect();
+    pods::edit(&mut many, "main").mounts.clear();
+    pods::mount_all(&mut many, "main");
     let mut run = Run::new();
     run.settle();
     run.want(many);
@@ -273,7 +276,10 @@ fn a_volume_that_is_missing_is_made_once_at_a_time() {
         |life: &Life| plan(life, World { config: &pods::node(), network: &Network::Ready }, now()).steps;
     let name = VolumeName::new("data");
     let mut life = running(&["web"], RestartPolicy::Always);
-    Arc::make_mut(&mut life.spec).volumes = vec![pods::empty_dir("data")];
+    let spec = Arc::make_mut(&mut life.spec);
+    spec.volumes = vec![pods::empty_dir("data")];
+    pods::mount_all(spec, "web");
+    spec.volumes.push(pods::empty_dir("unused"));
     life.actual.volumes.insert(name.clone(), Resource::Unknown);
     life.actual.refreshes.insert(name.clone(), Refresh::Asked { op: OpId(1), again: false });
     assert_eq!(steps(&life), []);

@@ -129,7 +129,10 @@ fn a_pod_that_has_ended_is_told_to_be_taken_down_whatever_volumes_it_had() {
     for volumes in [vec![], vec![pods::empty_dir("data")]] {
         let mut run = Run::in_a_cluster();
         let has_volumes = !volumes.is_empty();
-        bind(&mut run, Pod { restart_policy: RestartPolicy::Never, volumes, ..pods::pod("web", &["main"]) });
+        let restart_policy = RestartPolicy::Never;
+        let mut pod = Pod { restart_policy, volumes, ..pods::pod("web", &["main"]) };
+        pods::mount_all(&mut pod, "main");
+        bind(&mut run, pod);
         let main = run.world.running(&PodUid::new("uid-web"), "main").unwrap();
         assert_eq!(run.told.iter().filter_map(remains).next_back(), Some(Remains::Something));
         let now = run.now;

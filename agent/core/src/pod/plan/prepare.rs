@@ -6,7 +6,7 @@ use crate::{
     image,
     pod::{
         actual::{Actual, Preparing, Run},
-        image_need::{Need, mounts, of_container, of_volume},
+        image_need::{Need, of_container, of_volume},
         port::{
             image::{ImageFor, ImageUse},
             removal::Leftover,
@@ -54,9 +54,10 @@ impl Planner<'_> {
     fn volumes(&mut self) {
         let actual = &self.life.actual;
         let mut room = VOLUMES_AT_ONCE.saturating_sub(being_made(actual));
+        let used = self.life.spec.used_volumes();
         for volume in &self.life.spec.volumes {
             let due = match (actual.refreshes.get(&volume.name), actual.volumes.get(&volume.name)) {
-                _ if !self.can_be_made(volume) => false,
+                _ if !used.contains(&volume.name) || !self.can_be_made(volume) => false,
                 // Found to be missing meanwhile: made once at a time.
                 (Some(Refresh::Asked { .. }), _) => false,
                 (Some(Refresh::At { .. }) | None, None) => true,
@@ -70,11 +71,10 @@ impl Planner<'_> {
         self.refreshes(room);
     }
 
-    /// Whether there is what a volume is made of. An image that nobody mounts is on the node, and no more.
+    /// Whether there is what a volume is made of: an image that is on the node, with the owners that the pod has.
     fn can_be_made(&self, volume: &Volume) -> bool {
-        let is_mounted = || self.life.spec.all_containers().any(|one| mounts(one, &volume.name));
         let has_image = || self.life.record.volume_images.contains_key(&volume.name);
-        volume.image().is_none() || has_image() && is_mounted()
+        volume.image().is_none() || has_image() && !self.life.lacks_ids()
     }
 
     /// Content that has changed, or grows old, in volumes that are there.

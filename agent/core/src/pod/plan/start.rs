@@ -10,7 +10,7 @@ use super::{Planner, stop::Turn};
 use crate::{
     id::ImageRef,
     pod::{
-        actual::{Preparing, Run, Running},
+        actual::{Life, Preparing, Run, Running},
         image_need::{mounts, of_volume},
         port::{image::ImageUse, termination::TerminationMessage},
         probe::{has_begun, has_started},
@@ -46,20 +46,20 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether everything that the containers share is there. Volumes that are images are there for those who mount them.
+    /// Whether everything that the containers share is there. Volumes that are images are there for those who mount them, and others that
+    /// nobody uses are not made.
     fn is_furnished(&self) -> bool {
-        let actual = &self.life.actual;
+        let Life { spec, actual, .. } = self.life;
+        let used = spec.used_volumes();
+        let mut volumes =
+            spec.volumes.iter().filter(|volume| volume.image().is_none() && used.contains(&volume.name));
+        let is_there =
+            |volume: &Volume| actual.volumes.get(&volume.name).is_some_and(|state| state.ready().is_some());
         actual.dirs.ready().is_some()
             && self.has_fitting_cgroup()
             && actual.sandbox.ready().is_some()
             && (!self.life.is_wired() || actual.network.ready().is_some())
-            && self
-                .life
-                .spec
-                .volumes
-                .iter()
-                .filter(|volume| volume.image().is_none())
-                .all(|volume| actual.volumes.get(&volume.name).is_some_and(|state| state.ready().is_some()))
+            && volumes.all(is_there)
     }
 
     fn ephemeral_containers(&mut self) {

@@ -49,6 +49,9 @@ impl Chaos {
         }
         if self.dice.is_one_in(2) {
             pod.volumes = vec![pods::empty_dir("data"), pods::empty_dir("more")];
+            pods::mount_all(&mut pod, "main");
+            // Nobody waits for this one.
+            pod.volumes.push(pods::empty_dir("unused"));
         }
         // By its name too.
         if self.versions.is_multiple_of(4) {

@@ -154,7 +154,7 @@ impl World {
             (self.dirs.contains(pod), "dirs"),
             (self.cgroups.contains_key(pod), "cgroup"),
             (spec.network == NetworkMode::Node || self.networks.contains_key(&request.sandbox), "network"),
-            (spec.volumes.iter().all(|volume| self.has_volume(pod, &request.container, volume)), "volumes"),
+            (spec.volumes.iter().all(|volume| self.has_volume(&spec, &request.container, volume)), "volumes"),
         ];
         for (is_there, what) in there {
             if !is_there {
@@ -164,13 +164,14 @@ impl World {
         self.violations.append(&mut violations);
     }
 
-    /// Whether a volume is there for a container: nobody waits for an image that somebody else mounts.
-    fn has_volume(&self, pod: &PodUid, container: &Container, volume: &Volume) -> bool {
-        let is_mounted = container.mounts.iter().any(|mount| mount.volume == volume.name);
-        let key = (pod.clone(), volume.name.clone());
+    /// Whether a volume is there for a container: nobody waits for an image that somebody else mounts, nor for what nobody does.
+    fn has_volume(&self, pod: &Pod, container: &Container, volume: &Volume) -> bool {
+        let mounts = |container: &Container| container.mounts.iter().any(|mount| mount.volume == volume.name);
+        let key = (pod.uid.clone(), volume.name.clone());
+        let is_made = self.volumes.contains(&key);
         match volume.image() {
-            None => self.volumes.contains(&key),
-            Some(_) => !is_mounted || self.volumes.contains(&key) && self.volume_layers.contains_key(&key),
+            None => is_made == pod.all_containers().any(|one| mounts(one)),
+            Some(_) => !mounts(container) || is_made && self.volume_layers.contains_key(&key),
         }
     }
 }
