@@ -3,7 +3,7 @@
 //! The path is an administrator's to choose, not to be kept beneath anything; links in it are followed, as kubelet does.
 
 use std::{
-    fs, io,
+    fs,
     os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt},
     path::Path,
 };
@@ -27,11 +27,8 @@ pub fn ensure(path: &Path, kind: HostPathType) -> Result<(), VolumeError> {
         | HostPathType::CharDevice
         | HostPathType::BlockDevice => {}
     }
-    let found = match fs::metadata(path) {
-        Ok(metadata) => Some(metadata.file_type()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(io_error("look at", path)(error)),
-    };
+    // What cannot be looked at is not there, as for the kubelet.
+    let found = fs::metadata(path).ok().map(|metadata| metadata.file_type());
     let (expected, fits): (_, fn(&fs::FileType) -> bool) = match kind {
         HostPathType::Unset => return Ok(()),
         HostPathType::DirectoryOrCreate | HostPathType::Directory => ("a directory", fs::FileType::is_dir),
@@ -58,14 +55,13 @@ fn make_dir(path: &Path) -> Result<(), VolumeError> {
     make().map_err(io_error("create directory", path))
 }
 
-/// Only the file: a missing directory above it is not made.
+/// Only the file, where a link to nothing may lead to: a missing directory above it is not made.
 fn make_file(path: &Path) -> Result<(), VolumeError> {
-    match fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(io_error("create file", path)(error))
-        }
-        Ok(_) | Err(_) => Ok(()),
+    if path.exists() {
+        return Ok(());
     }
+    let made = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path);
+    made.map(drop).map_err(io_error("create file", path))
 }
 
 #[cfg(test)]
@@ -113,5 +109,10 @@ mod tests {
         ensure(&at("a/b"), DirectoryOrCreate).unwrap();
         assert_eq!(fs::metadata(at("a/b")).unwrap().permissions().mode() & 0o777, 0o755);
         ensure(&at("c/file"), FileOrCreate).unwrap_err();
+        std::os::unix::fs::symlink(at("target"), at("dangling")).unwrap();
+        ensure(&at("dangling"), FileOrCreate).unwrap();
+        assert!(at("target").is_file());
+        let error = ensure(&at("file/below"), Directory).unwrap_err();
+        assert!(matches!(error, VolumeError::WrongType { .. }), "{error}");
     }
 }

@@ -153,7 +153,8 @@ fn of_the_node() -> Result<()> {
     let main = shell("main", FOR_EVER, json!({ "volumeMounts": [part] }));
     node.apply("holds", &with_dir("holds", &disk, &[], main))?;
     let holds = node.ready("holds")?;
-    same("seen in a part of a volume", inside(&holds, "cat /dir/inner/file")?, "precious".to_owned())?;
+    let seen = inside(&holds, "cat /dir/file; ls /dir/inner")?;
+    same("seen in a part of a volume", seen, "precious".to_owned())?;
     let foreign = mount_in(holds.uid(), &data)?;
     restart(&node, "holds")?;
     is_whole("with another run of its container")?;

@@ -3,7 +3,8 @@
 //! The volume's content is a pod's to choose, and may change while it is looked at (CVE-2017-1002101, CVE-2021-25741).
 //! So the part is opened by one `openat2` that the kernel keeps beneath the volume's root, and that very descriptor is
 //! mounted: no path is walked twice. Links within the volume are followed, as kubelet does: volumes that are updated
-//! atomically consist of them.
+//! atomically consist of them. So are absolute ones that the node resolves to a place in the volume, which is then opened without a link. What is
+//! mounted below the part stays outside.
 
 use std::{
     fs,
@@ -70,11 +71,52 @@ pub(in crate::effects) fn bind(request: &SubPathBind) -> Result<(), (Stage, Fail
 fn open_beneath(volume: &Path, sub_path: &str) -> Result<OwnedFd, (Stage, io::Error)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = open(volume, flags, Mode::empty()).map_err(|errno| (Stage::Preparing, errno.into()))?;
-    match walk(root.as_fd(), sub_path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            make(&root, sub_path).map_err(|error| (Stage::Making, error))
+    let opened = match walk(root.as_fd(), sub_path) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+            let resolved = resolve(volume, sub_path).map_err(|error| (Stage::Preparing, error))?;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            let opened = open_within(root.as_fd(), &resolved, OFlags::PATH, resolve);
+            return opened.or_else(|error| made_where_missing(error, &root, &resolved));
         }
-        result => result.map_err(|error| (Stage::Preparing, error)),
+        opened => opened,
+    };
+    opened.or_else(|error| made_where_missing(error, &root, sub_path))
+}
+
+fn made_where_missing(
+    error: io::Error,
+    root: &OwnedFd,
+    sub_path: &str,
+) -> Result<OwnedFd, (Stage, io::Error)> {
+    match error.kind() {
+        ErrorKind::NotFound => make(root, sub_path).map_err(|error| (Stage::Making, error)),
+        _ => Err((Stage::Preparing, error)),
+    }
+}
+
+/// Where a path leads on the node, which has to be in the volume: the way from its root, with what is missing at the end. It may lead elsewhere
+/// by the time at which it is opened. Source: `EvalSymlinks` and `PathWithinBase` in `doBindSubPath` and `SafeMakeDir` of
+/// `pkg/volume/util/subpath/subpath_linux.go`.
+fn resolve(volume: &Path, sub_path: &str) -> io::Result<String> {
+    if sub_path.starts_with('/') {
+        return Err(ErrorKind::CrossesDevices.into());
+    }
+    let whole = fs::canonicalize(volume)?;
+    let mut parts: Vec<&str> = sub_path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let mut missing = Vec::new();
+    loop {
+        match fs::canonicalize(volume.join(parts.join("/"))) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !parts.is_empty() => {
+                missing.extend(parts.pop());
+            }
+            Err(error) => return Err(error),
+            Ok(found) => {
+                let way = found.strip_prefix(&whole).ok().ok_or(ErrorKind::CrossesDevices)?;
+                let way = way.to_str().ok_or(ErrorKind::InvalidFilename)?;
+                let way = [".", way].into_iter().filter(|part| !part.is_empty());
+                return Ok(way.chain(missing.into_iter().rev()).collect::<Vec<_>>().join("/"));
+            }
+        }
     }
 }
 
@@ -149,10 +191,8 @@ fn place(source: &OwnedFd, target: &Path) -> io::Result<()> {
     } else {
         fs::OpenOptions::new().write(true).create(true).truncate(false).open(target)?;
     }
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(source, "", flags)?;
     move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())

@@ -100,6 +100,41 @@ fn links_within_the_volume_are_followed() {
     open_beneath(&volume.path(), "key").unwrap();
 }
 
+/// As deployments leave them that link their newest release: the node follows such links.
+#[test]
+fn absolute_links_are_followed_that_stay_in_the_volume() {
+    let volume = Volume::new();
+    let at = |name: &str| volume.path().join(name);
+    fs::create_dir_all(at("releases/5")).unwrap();
+    fs::write(at("releases/5/file"), "").unwrap();
+    symlink(at("releases/5"), at("current")).unwrap();
+    symlink(volume.path(), at("root")).unwrap();
+    symlink("../volume/releases", at("around")).unwrap();
+    symlink(volume.outside(), at("out")).unwrap();
+    symlink(at("out"), at("through")).unwrap();
+    symlink(at("nowhere"), at("dangling")).unwrap();
+    // The volume is named by a link too.
+    let other = volume.dir.path().join("other");
+    symlink(volume.path(), &other).unwrap();
+    for root in [volume.path(), other] {
+        for (path, expected) in [
+            ("current", "releases/5"),
+            ("current/file", "releases/5/file"),
+            ("root/current/./file", "releases/5/file"),
+            ("root", "."),
+            ("around/5", "releases/5"),
+        ] {
+            let opened = open_beneath(&root, path).unwrap();
+            assert_eq!(identity(&opened), identity(&File::open(at(expected)).unwrap()), "{path}");
+        }
+        for path in ["out", "out/secret", "through/secret", "root/out", "dangling/new", "out/new"] {
+            open_beneath(&root, path).unwrap_err();
+        }
+    }
+    open_beneath(&volume.path(), "current/new/deeper").unwrap();
+    assert!(at("releases/5/new/deeper").is_dir() && !volume.outside().join("new").exists());
+}
+
 fn identity(opened: &impl AsFd) -> (u64, u64) {
     let found = fstat(opened).unwrap();
     (found.st_dev, found.st_ino)
