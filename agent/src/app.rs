@@ -250,13 +250,13 @@ fn runtime_of(config: &Config) -> (watch::Sender<CurrentRuntime>, watch::Receive
     watch::channel(CurrentRuntime { settings: Arc::new(config.runtime.clone()), fault: None })
 }
 
-/// Ends leases of an earlier agent beside everything else: containerd answers when all its garbage is gone.
 /// Ends what containerd keeps for volumes of pods of which nothing else is there.
 async fn end_left_volumes(host: &Host, recorded: BTreeSet<PodUid>, found: &Observation, orphans: &[PodUid]) {
     let known = recorded.into_iter().chain(found.pods()).chain(orphans.iter().cloned()).collect();
     end_left(host, &known).await;
 }
 
+/// Ends leases of an earlier agent beside everything else: containerd answers when all its garbage is gone.
 fn end_leases(host: Arc<Host>) {
     tokio::spawn(async move {
         end_unused(&host.containerd, &host.config.node.paths.run, &host.leases).await;

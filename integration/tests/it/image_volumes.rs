@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::{ROOT_DIR, Settings};
+use berth_integration::agent::{ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::containerd::ctr;
 use berth_integration::files;
-use berth_integration::image::{Entry, Image, Layer};
+use berth_integration::image::{self, Entry, Image, Layer};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
@@ -15,6 +15,7 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::kit::{FOR_EVER, IMAGE, events, eventually, exec, inside, pod, shell, with};
 use crate::lives::shim_of;
@@ -38,6 +39,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("image_volumes::one_that_is_missing_keeps_who_mounts_it", missing),
         test("image_volumes::what_was_mounted_stays_whatever_becomes_of_the_agent_and_the_image", stay),
         test("image_volumes::go_when_their_snapshotter_is_there_no_more", without_snapshotter),
+        test("image_volumes::a_lease_of_a_pod_that_has_gone_ends_and_no_other", left),
         test("image_volumes::an_agent_that_dies_between_leaves_nothing", dies).long().within(LONG_LIMIT),
     ]
 }
@@ -311,6 +313,35 @@ fn stay() -> Result<()> {
     node.registry = Some(stopped.start()?);
     node.remove("web")?;
     node.gone("web")?;
+    node.end()
+}
+
+/// Its root directory was wiped, and nothing else tells of it.
+fn left() -> Result<()> {
+    let mut node = Node::start_with(&Settings::with_registry())?;
+    push(&node)?;
+    node.apply("web", &of_data("web", FLAT))?;
+    let kept = node.ready("web")?.uid().to_owned();
+    node.agent.stop()?;
+    let id = |run: &str, uid: &str| {
+        let digest = Sha256::digest(format!("{run}\0{uid}\0"));
+        format!("berth-volumes-{}", image::hex(&digest))
+    };
+    let [own, of_another] = [STATE_DIR, "/run/another"].map(|run| id(run, "gone"));
+    for lease in [&own, &of_another] {
+        ctr(&["leases", "create", "--id", lease, "io.kubernetes.pod.uid=gone"])?;
+    }
+    node.agent.start()?;
+    node.ready("web")?;
+    let mut expected = vec![id(STATE_DIR, &kept), of_another.clone()];
+    expected.sort_unstable();
+    eventually("leases", &expected, || {
+        let mut leases = Records::open()?.leases()?;
+        leases.sort_unstable();
+        Ok(leases)
+    })?;
+    ctr(&["leases", "rm", &of_another])?;
+    node.clear()?;
     node.end()
 }
 

@@ -42,11 +42,10 @@ fn ended() -> Result<()> {
     node.apply("done", &counted("done", &starts, "exit 0", "OnFailure"))?;
     node.apply("runs", &counted("runs", &starts, "exec sleep infinity", "Always"))?;
     node.ready("runs")?;
-    for name in ["mounts", "leaves", "wiped"] {
+    for name in ["mounts", "leaves"] {
         node.apply(name, &mounting(name, true))?;
         same(name, inside(&node.ready(name)?, READS_IMAGE)?.as_str(), "0:0")?;
     }
-    let wiped = format!("{ROOT_DIR}/pods/{}", node.ready("wiped")?.uid());
     let names = [("well", "Succeeded"), ("badly", "Failed"), ("done", "Succeeded")];
     let states = |node: &Node| -> Result<Vec<Value>> {
         let state = |(name, phase): &(&str, &str)| {
@@ -62,9 +61,6 @@ fn ended() -> Result<()> {
 
     switch_off(&mut node)?;
     node.remove("leaves")?;
-    node.remove("wiped")?;
-    // Nothing but containerd knows of it any more.
-    fs::remove_dir_all(&wiped)?;
     fs::write(&boot, "22222222-0000-4000-8000-000000000000\n")?;
     node.containerd.start_again()?;
     node.agent.start()?;

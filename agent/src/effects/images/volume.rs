@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use berth_core::{
@@ -35,6 +36,10 @@ use crate::{
 
 /// Type of a lease's resource that is a snapshot, before the name of its snapshotter (`plugins/services/leases` of containerd).
 const SNAPSHOTS: &str = "snapshots/";
+
+/// How long the agent's start may wait until what is left of pods that have gone is removed. It is before the first pod begins, since one of the
+/// same UID has the same lease.
+const LEFT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Mounts the image that a volume is made of, or finds it mounted.
 pub(in crate::effects) async fn ensure(
@@ -95,8 +100,12 @@ pub(in crate::effects) async fn remove_all(host: &Arc<Host>, pod: &PodUid) -> Re
 /// Ends leases of pods of which this agent has nothing else, as after its root directory was wiped. What fails is tried when the next agent
 /// begins.
 pub async fn end_left(host: &Host, known: &BTreeSet<PodUid>) {
-    if let Err(error) = try_to_end_left(host, known).await {
-        tracing::warn!(why = error.message, "snapshots of volumes whose pods have gone stay for now");
+    match tokio::time::timeout(LEFT_WITHIN, try_to_end_left(host, known)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(why = error.message, "snapshots of volumes whose pods have gone stay for now");
+        }
+        Err(_elapsed) => tracing::warn!("not all snapshots of volumes whose pods have gone are removed yet"),
     }
 }
 
@@ -111,7 +120,9 @@ async fn try_to_end_left(host: &Host, known: &BTreeSet<PodUid>) -> Result<(), Fa
         let is_ours = pod.as_ref().is_some_and(|pod| lease.id == volumes_lease(run, pod));
         if let Some(pod) = pod.filter(|pod| is_ours && !known.contains(pod)) {
             tracing::info!(%pod, lease = lease.id, "snapshots of volumes of a pod that has gone");
-            end_lease(host, &lease.id).await?;
+            if let Err(error) = end_lease(host, &lease.id).await {
+                tracing::warn!(%pod, lease = lease.id, why = error.message, "they stay for now");
+            }
         }
     }
     Ok(())
