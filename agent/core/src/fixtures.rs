@@ -16,10 +16,10 @@ use crate::{
     },
     oci::Accounts,
     spec::{
-        Container, ContainerKind, ContainerSecurity, DnsConfig, DnsPolicy, ImagePullPolicy, IpcMode,
-        Lifecycle, NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort,
-        Probes, QosClass, Quantities, ResizePolicy, Resources, RestartPolicy, Scheduling, Source, Stdin,
-        Stdio, TerminationMessage, TerminationMessagePolicy, UserMode,
+        Container, ContainerKind, ContainerSecurity, DnsPolicy, ImagePullPolicy, IpcMode, Lifecycle,
+        NetworkMode, OwnRestarts, PidMode, Pod, PodSecurity, Probe, ProbeHandler, ProbePort, Probes,
+        QosClass, Quantities, ResizePolicy, Resources, RestartPolicy, Scheduling, Source, Stdin, Stdio,
+        TerminationMessage, TerminationMessagePolicy, UserMode,
     },
     users::PodIds,
 };
@@ -150,7 +150,7 @@ pub(crate) fn pod(containers: Vec<Container>) -> Pod {
         hostname_as_fqdn: false,
         host_aliases: Vec::new(),
         dns_policy: DnsPolicy::ClusterFirst,
-        dns_config: DnsConfig::default(),
+        dns_config: None,
         service_account: "default".into(),
         service_links: true,
         pull_secrets: Vec::new(),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// An address as Go has read it: leading zeros say nothing, and an IPv4 address within an IPv6 one is just that. Source:
 /// `ParseIPSloppy` of `k8s.io/utils/net/parse.go`.
-pub(super) fn sloppy(text: &str) -> Option<IpAddr> {
+pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
     let plain: String = text.split_inclusive(['.', ':']).map(without_zeros).collect();
     plain.parse().ok().map(|ip: IpAddr| ip.to_canonical())
 }

@@ -37,6 +37,7 @@ pub(crate) use facts::architecture;
 pub use facts::{Facts, FactsError, LiveFacts, Swap, addresses, hostname};
 pub use files::{Documents, load};
 pub use flags::KubeletFlags;
+pub(crate) use ip::sloppy as sloppy_ip;
 pub use kubelet::KubeletConfiguration;
 pub use resolve::Settings;
 pub use runtime::{BERTH_RUNTIME, Handler, PodRuntime, RuntimeOptions};

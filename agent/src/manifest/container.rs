@@ -365,7 +365,10 @@ fn port(notes: &mut Notes<'_>, field: &str, written: &ContainerPort, host_networ
         notes.fault(&format!("{field}.name"), message);
     }
     let host_ip = written.host_ip.clone().filter(|ip| !ip.is_empty());
-    if let Some(ip) = host_ip.as_ref().filter(|ip| ip.parse::<std::net::IpAddr>().is_err()) {
+    // Without a port of the node, or in its network, nobody asks which address that is.
+    let is_mapped = !host_network && written.host_port.is_some_and(|port| port != 0);
+    let is_none = |ip: &&String| is_mapped && ip.parse::<std::net::IpAddr>().is_err();
+    if let Some(ip) = host_ip.as_ref().filter(is_none) {
         notes.fault(&format!("{field}.hostIP"), format!("`{ip}` is not an IP address"));
     }
     let number = |notes: &mut Notes<'_>, name: &str, value: i32| {

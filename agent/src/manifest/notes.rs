@@ -49,6 +49,14 @@ impl<'a> Notes<'a> {
         default
     }
 
+    /// The same of a field that has to be given.
+    pub(super) fn required_one_of<T: Copy>(&mut self, field: &str, written: &str, known: &[(&str, T)]) -> T {
+        if written.is_empty() {
+            self.fault(field, "is missing");
+        }
+        self.one_of(field, Some(written), known)
+    }
+
     /// A number within bounds; `None` when it is not given or is out of them.
     pub(super) fn number<T: TryFrom<i64>>(
         &mut self,

@@ -1,6 +1,6 @@
 //! The pod around its containers.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use berth_core::{
     derived::qos,
@@ -21,7 +21,7 @@ use super::{
     notes::Notes,
     resources, scheduling, security, volume,
 };
-use crate::document::BYTES_MAX;
+use crate::{config::sloppy_ip, document::BYTES_MAX};
 
 /// Seconds from the first signal to SIGKILL when the pod does not say.
 const GRACE_SECONDS: i64 = 30;
@@ -105,16 +105,23 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
 
 /// Any number: validation asks only that there is one, and the kubelet takes the least that it gives (`pod_workers.go`).
 fn grace(spec: &PodSpec) -> Duration {
-    let grace = spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS).clamp(0, GRACE_SECONDS_MAX);
-    Duration::from_secs(grace.unsigned_abs())
+    seconds(spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS))
+}
+
+fn seconds(grace: i64) -> Duration {
+    Duration::from_secs(grace.clamp(0, GRACE_SECONDS_MAX).unsigned_abs())
 }
 
 /// The grace period of a deletion that was asked for, as bounded as a pod's own. Without one the pod has its own.
 #[must_use]
 pub fn deletion(written: &ApiPod) -> Option<Duration> {
     written.metadata.deletion_timestamp.as_ref()?;
-    let grace = written.metadata.deletion_grace_period_seconds.unwrap_or_default();
-    Some(Duration::from_secs(grace.clamp(0, GRACE_SECONDS_MAX).unsigned_abs()))
+    let given = written.metadata.deletion_grace_period_seconds;
+    Some(match (given, &written.spec) {
+        (None, Some(spec)) => grace(spec),
+        (None, None) => seconds(GRACE_SECONDS),
+        (Some(given), _) => seconds(given),
+    })
 }
 
 /// What a pod waits for beside its containers, and what its status says of it.
@@ -337,7 +344,7 @@ fn host_aliases(notes: &mut Notes<'_>, spec: &PodSpec) -> Vec<HostAlias> {
     let mut aliases = Vec::new();
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let field = format!("spec.hostAliases[{index}]");
-        if alias.ip.parse::<IpAddr>().is_err() {
+        if sloppy_ip(&alias.ip).is_none() {
             notes.fault(&format!("{field}.ip"), format!("`{}` is not an IP address", alias.ip));
         }
         let hostnames = alias.hostnames.clone().unwrap_or_default();
@@ -367,15 +374,13 @@ fn dns_policy(notes: &mut Notes<'_>, spec: &PodSpec) -> DnsPolicy {
     policy
 }
 
-fn dns_config(notes: &mut Notes<'_>, spec: &PodSpec) -> DnsConfig {
-    let Some(written) = &spec.dns_config else { return DnsConfig::default() };
+fn dns_config(notes: &mut Notes<'_>, spec: &PodSpec) -> Option<DnsConfig> {
+    let written = spec.dns_config.as_ref()?;
     let nameservers = written.nameservers.clone().unwrap_or_default();
     if nameservers.len() > NAMESERVERS_MAX {
         notes.fault("spec.dnsConfig.nameservers", format!("more than {NAMESERVERS_MAX}"));
     }
-    for (index, server) in
-        nameservers.iter().enumerate().filter(|(_, server)| server.parse::<IpAddr>().is_err())
-    {
+    for (index, server) in nameservers.iter().enumerate().filter(|(_, server)| sloppy_ip(server).is_none()) {
         notes.fault(
             &format!("spec.dnsConfig.nameservers[{index}]"),
             format!("`{server}` is not an IP address"),
@@ -397,15 +402,15 @@ fn dns_config(notes: &mut Notes<'_>, spec: &PodSpec) -> DnsConfig {
     for (index, option) in written.options.iter().flatten().enumerate() {
         let name = option.name.clone().unwrap_or_default();
         let line = format!("{name}{}", option.value.as_deref().unwrap_or_default());
-        if name.is_empty() || line.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
+        if name.is_empty() || line.contains(char::is_control) {
             notes.fault(
                 &format!("spec.dnsConfig.options[{index}]"),
-                "must have a name, and no blanks in name and value",
+                "must have a name, and no line breaks in name and value",
             );
         }
         options.push((name, option.value.clone()));
     }
-    DnsConfig { nameservers, searches, options }
+    Some(DnsConfig { nameservers, searches, options })
 }
 
 fn priority(notes: &mut Notes<'_>, spec: &PodSpec) -> i32 {

@@ -5,6 +5,10 @@ use k8s_openapi::api::core::v1::{Container as ApiContainer, ContainerRestartRule
 
 use super::notes::Notes;
 
+/// Most rules of a container, and most codes of a rule (`validateContainerRestartPolicy` of `pkg/apis/core/validation/validation.go`).
+const RULES_MAX: usize = 20;
+const CODES_MAX: usize = 255;
+
 /// The role of a container in its pod, and its own rules. An init container that always runs again is a sidecar.
 pub(super) fn convert(
     notes: &mut Notes<'_>,
@@ -28,7 +32,10 @@ pub(super) fn convert(
     }
     let rules = rules.iter().enumerate();
     let rules = rules.filter_map(|(at, one)| rule(notes, &format!("{field}.restartPolicyRules[{at}]"), one));
-    let rules = rules.collect();
+    let rules: Vec<_> = rules.collect();
+    if rules.len() > RULES_MAX {
+        notes.fault(&format!("{field}.restartPolicyRules"), format!("more than {RULES_MAX}"));
+    }
     if (role, policy) == (ContainerKind::Init, Some(RestartPolicy::Always)) {
         return (ContainerKind::Sidecar, OwnRestarts { policy: None, rules });
     }
@@ -38,10 +45,16 @@ pub(super) fn convert(
 fn rule(notes: &mut Notes<'_>, field: &str, written: &ContainerRestartRule) -> Option<RestartRule> {
     let known =
         [("Restart", RestartAction::Restart), ("RestartAllContainers", RestartAction::RestartAllContainers)];
-    let action = notes.one_of(&format!("{field}.action"), Some(&written.action), &known);
-    let on = written.exit_codes.as_ref()?;
+    let action = notes.required_one_of(&format!("{field}.action"), &written.action, &known);
+    let Some(on) = &written.exit_codes else {
+        notes.fault(&format!("{field}.exitCodes"), "is missing");
+        return None;
+    };
     let known = [("In", true), ("NotIn", false)];
-    let is_in = notes.one_of(&format!("{field}.exitCodes.operator"), Some(&on.operator), &known);
+    let is_in = notes.required_one_of(&format!("{field}.exitCodes.operator"), &on.operator, &known);
+    if on.values.iter().flatten().count() > CODES_MAX {
+        notes.fault(&format!("{field}.exitCodes.values"), format!("more than {CODES_MAX}"));
+    }
     // Nothing ends with a code below zero.
     let codes = on.values.iter().flatten().filter_map(|code| u32::try_from(*code).ok()).collect();
     Some(RestartRule { codes, is_in, action })
@@ -97,5 +110,23 @@ mod tests {
         let rules = json!([{ "action": "Restart" }]);
         let refused = read(&Value::Null, &Value::Null, &rules).unwrap_err();
         assert!(refused.contains("spec.containers[0].restartPolicyRules"), "{refused}");
+    }
+    #[test]
+    fn what_a_rule_lacks_and_what_is_too_much_is_refused() {
+        let on = |codes: usize| json!({ "action": "Restart", "exitCodes": { "operator": "In", "values": vec![7; codes] } });
+        for (rules, fault) in [
+            (json!([on(255)]), None),
+            (json!(vec![on(1); 20]), None),
+            (json!([{ "action": "Restart" }]), Some("exitCodes: is missing")),
+            (json!([{ "exitCodes": { "operator": "In", "values": [1] } }]), Some("action: is missing")),
+            (json!([{ "action": "Restart", "exitCodes": { "values": [1] } }]), Some("operator: is missing")),
+            (json!([on(256)]), Some("values: more than 255")),
+            (json!(vec![on(1); 21]), Some("restartPolicyRules: more than 20")),
+        ] {
+            let refused = read(&json!("Never"), &json!("Never"), &rules).err();
+            assert_eq!(refused.is_some(), fault.is_some(), "{rules}: {refused:?}");
+            let text = refused.unwrap_or_default();
+            assert!(fault.is_none_or(|fault| text.contains(fault)), "{rules}: {text}");
+        }
     }
 }

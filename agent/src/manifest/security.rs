@@ -170,9 +170,9 @@ fn seccomp(notes: &mut Notes<'_>, field: &str, written: Option<&SeccompProfile>)
                 notes.fault(&format!("{field}.localhostProfile"), "goes with `type: Localhost` only");
             }
             let known = [("RuntimeDefault", Seccomp::RuntimeDefault), ("Unconfined", Seccomp::Unconfined)];
-            let index = notes.one_of(
+            let index = notes.required_one_of(
                 &format!("{field}.type"),
-                Some(kind),
+                kind,
                 &[(known[0].0, 0), (known[1].0, 1), ("Localhost", 0)],
             );
             known.into_iter().nth(index).map(|(_, profile)| profile)

@@ -97,7 +97,10 @@ pub fn of(pod: &Pod, node: &NodeConfig) -> Result<PodDns, ResolvError> {
         }
         Base::Cluster => cluster(pod, &node.dns, of_node.unwrap_or_default()),
     };
-    append(&mut dns, &pod.dns_config);
+    // Of a pod without its own, what the node repeats stays (`GetPodDNS` of `pkg/kubelet/network/dns/dns.go`).
+    if let Some(extra) = &pod.dns_config {
+        append(&mut dns, extra);
+    }
     fit(&mut dns);
     Ok(dns)
 }

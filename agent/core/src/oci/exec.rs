@@ -31,8 +31,10 @@ pub fn exec_process(spec: &Spec, command: &[String], terminal: ExecTerminal) -> 
     process.set_args(Some(command.to_vec())).set_terminal(Some(terminal == ExecTerminal::Own));
     if terminal == ExecTerminal::Own {
         let env = process.env_mut().get_or_insert_default();
-        if !env.iter().any(|entry| entry.starts_with("TERM=")) {
-            env.push("TERM=xterm".to_owned());
+        let term = "TERM=xterm".to_owned();
+        match env.iter_mut().find(|entry| entry.starts_with("TERM=")) {
+            Some(entry) => *entry = term,
+            None => env.push(term),
         }
     }
     Ok(process)

@@ -37,7 +37,7 @@ const DEV_DEPTH_MAX: usize = 4;
 
 /// Directories of `/dev` whose content a container has of its own.
 /// Source: containerd `pkg/oci/utils_unix.go` `getDevices`.
-const DEV_SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts"];
+const DEV_SKIPPED: [&str; 7] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"];
 
 /// Puts everything of the plan in place and returns the spec to run.
 pub(in crate::effects) async fn container(

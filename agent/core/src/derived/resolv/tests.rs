@@ -124,7 +124,7 @@ fn what_a_resolv_conf_says() {
 #[test]
 fn settings_of_the_pod_are_added_without_repeats() {
     let mut pod = pod(DnsPolicy::ClusterFirst, NetworkMode::Pod);
-    pod.dns_config = DnsConfig {
+    pod.dns_config = Some(DnsConfig {
         nameservers: strings(&["10.96.0.10", "9.9.9.9"]),
         searches: strings(&["example.com", "own.example"]),
         options: vec![
@@ -132,7 +132,7 @@ fn settings_of_the_pod_are_added_without_repeats() {
             ("edns0".into(), None),
             ("timeout".into(), Some(String::new())),
         ],
-    };
+    });
     let dns = of(&pod, &fixtures::node()).unwrap();
     assert_eq!(dns.nameservers, ["10.96.0.10", "9.9.9.9"]);
     assert_eq!(
@@ -142,8 +142,26 @@ fn settings_of_the_pod_are_added_without_repeats() {
     assert_eq!(dns.options, ["ndots:2", "edns0", "timeout"]);
 }
 
+#[test]
+fn what_a_node_repeats_stays_for_a_pod_without_settings() {
+    let mut node = fixtures::node();
+    let text =
+        "nameserver 10.0.0.2\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nnameserver 10.0.0.4\nsearch a b a\n";
+    node.dns.node_resolv_conf = ResolvConf::Text(text.into());
+    let with = |dns_config| {
+        let pod = Pod { dns_config, ..pod(DnsPolicy::Default, NetworkMode::Pod) };
+        let dns = of(&pod, &node).unwrap();
+        (dns.nameservers, dns.searches)
+    };
+    let plain = |servers: &[&str], searches: &[&str]| (strings(servers), strings(searches));
+    assert_eq!(with(None), plain(&["10.0.0.2", "10.0.0.2", "10.0.0.3"], &["a", "b", "a"]));
+    let own = Some(DnsConfig::default());
+    assert_eq!(with(own), plain(&["10.0.0.2", "10.0.0.3", "10.0.0.4"], &["a", "b"]));
+}
+
 fn only(config: DnsConfig) -> PodDns {
-    of(&Pod { dns_config: config, ..pod(DnsPolicy::None, NetworkMode::Pod) }, &fixtures::node()).unwrap()
+    of(&Pod { dns_config: Some(config), ..pod(DnsPolicy::None, NetworkMode::Pod) }, &fixtures::node())
+        .unwrap()
 }
 
 #[test]

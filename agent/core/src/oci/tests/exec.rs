@@ -1,7 +1,10 @@
 //! A process beside the first.
 
 use super::Bench;
-use crate::oci::{ConfigError, ExecTerminal, exec_process};
+use crate::{
+    oci::{ConfigError, ExecTerminal, exec_process},
+    spec::{EnvSource, EnvVar},
+};
 
 #[test]
 fn other_arguments_all_else_the_same() {
@@ -27,6 +30,13 @@ fn a_terminal_has_a_kind() {
     let with_terminal = Bench::with(|bench| bench.container.stdio.tty = true).spec();
     let exec = exec_process(&with_terminal, &["sh".into()], ExecTerminal::Own).unwrap();
     assert_eq!(exec.env().clone().unwrap().iter().filter(|entry| entry.starts_with("TERM=")).count(), 1);
+    let term = EnvVar { name: "TERM".into(), source: EnvSource::Value("dumb".into()) };
+    let dumb = Bench::with(|bench| bench.container.env = vec![term.clone()]).spec();
+    let terms = |terminal| -> Vec<String> {
+        let exec = exec_process(&dumb, &["sh".into()], terminal).unwrap();
+        exec.env().clone().unwrap().into_iter().filter(|entry| entry.starts_with("TERM=")).collect()
+    };
+    assert_eq!([terms(ExecTerminal::Own), terms(ExecTerminal::None)], [["TERM=xterm"], ["TERM=dumb"]]);
     let exec = exec_process(&with_terminal, &["sh".into()], ExecTerminal::None).unwrap();
     assert_eq!(exec.terminal(), Some(false));
 }
