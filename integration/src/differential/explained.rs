@@ -45,6 +45,35 @@ pub const EXPLAINED: &[Explained] = &[
         },
     },
     Explained {
+        what: "what a pod has as a whole is what its cgroup was given, from when it runs until it has ended",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            let Some(amount) = path.strip_prefix("status/resources/") else {
+                return has_changed_too(finding, |path| path.starts_with("resources/"));
+            };
+            match finding.phase {
+                // At first the kubelet shows what is allocated, and what is in no cgroup with it.
+                Phase::Start | Phase::Crash | Phase::Restart if ours == "-" => true,
+                Phase::Restart | Phase::Deletion if theirs == "-" => true,
+                _ => amount == "limits/memory" && is_in_pages(ours, theirs),
+            }
+        },
+    },
+    Explained {
+        what: "options of resolv.conf come in order, and not by chance",
+        at: PODS,
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            let words = |line: &str| {
+                let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                words.sort_unstable();
+                words
+            };
+            path.ends_with("/log/resolv[]") && ours.starts_with("options ") && words(ours) == words(theirs)
+        },
+    },
+    Explained {
         what: "a pod that has ended keeps its address when the agent begins anew",
         at: PODS,
         is: |finding| {
@@ -155,7 +184,9 @@ pub const EXPLAINED: &[Explained] = &[
             let is_such = |line: &str| {
                 line.contains(" | Unhealthy | ") && given_up.iter().any(|words| line.contains(words))
             };
-            path == "events[]" && ours == "-" && theirs.lines().all(is_such)
+            // A command that is killed with its container has failed.
+            let died = |line: &str| line.ends_with("probe failed: ");
+            path == "events[]" && (ours == "-" || ours.lines().all(died)) && theirs.lines().all(is_such)
         },
     },
     Explained {
@@ -225,7 +256,8 @@ pub const EXPLAINED: &[Explained] = &[
         at: PODS,
         is: |finding| {
             let Difference { path, ours, .. } = &finding.difference;
-            path.ends_with("/resources/limits/memory") && ours == "53687091200m"
+            let is_limit = path.ends_with("/resources/limits/memory");
+            is_limit && (ours == "53687091200m" || finding.difference.theirs == "53687091200m")
         },
     },
     Explained {
@@ -276,6 +308,25 @@ pub const EXPLAINED: &[Explained] = &[
 fn has_changed_too(finding: &Finding, is_such: impl Fn(&str) -> bool) -> bool {
     let Difference { path, ours, theirs } = &finding.difference;
     path == "changed[]" && ours == "-" && theirs.lines().all(is_such)
+}
+
+/// Whether one limit of memory is another in whole pages.
+fn is_in_pages(whole: &str, in_pages: &str) -> bool {
+    let bytes = |text: &str| -> Option<u64> {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let unit = match &text[digits.len()..] {
+            "" => 1,
+            "k" => 1000,
+            "M" => 1_000_000,
+            "G" => 1_000_000_000,
+            "Ki" => 1 << 10,
+            "Mi" => 1 << 20,
+            "Gi" => 1 << 30,
+            _ => return None,
+        };
+        digits.parse::<u64>().ok()?.checked_mul(unit)
+    };
+    bytes(whole).zip(bytes(in_pages)).is_some_and(|(whole, in_pages)| whole / 4096 * 4096 == in_pages)
 }
 
 fn is_of_image_volume(finding: &Finding) -> bool {
