@@ -3,7 +3,7 @@
 //! Everything read is a registry's or an image's to choose: sizes are capped, digests are checked by containerd when it
 //! stores a blob, and only what a container starts from is taken.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use berth_core::{
     event::Outcome,
@@ -101,14 +101,14 @@ pub(in crate::effects) struct Located {
     pub(in crate::effects) diff_ids: Vec<String>,
 }
 
-/// Looks for an image, and unpacks what was only imported. One whose layers are not there is as good as absent: a pull
-/// repairs it.
+/// Looks for an image, and unpacks what was only imported. One whose layers are not there is as good as absent, and one that is of no use here, by its
+/// platform or its documents: a pull repairs it, where its registry has another one by now.
 ///
 /// So is one that a pod with other secrets pulled, for a pod that could not have pulled it.
 pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
     let name = parse(&wanted.image)?;
     let place = host.lanes.enter(Lane::Images, RUNTIME).await?;
-    let found = locate(host, &name).await?;
+    let found = usable(locate(host, &name).await)?;
     drop(place);
     if let Some(found) = &found
         && !may_use(host, wanted, &name, &found.info.id).await
@@ -121,6 +121,16 @@ pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) 
         return Ok(Outcome::Image(None));
     }
     Ok(Outcome::Image(found.map(|found| Arc::new(found.info))))
+}
+
+/// An image that can be used. Source: `getImage` of containerd's `internal/cri/store/image/image.go`, which knows no other.
+fn usable<T>(located: Result<Option<T>, ImageError>) -> Result<Option<T>, ImageError> {
+    match located {
+        Err(ImageError::NoPlatform(_) | ImageError::Malformed { .. } | ImageError::TooLarge { .. }) => {
+            Ok(None)
+        }
+        located => located,
+    }
 }
 
 async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &str) -> bool {
@@ -346,6 +356,8 @@ const SIGNAL_BYTES_MAX: usize = 32;
 
 fn image_config(config: &ImageConfiguration) -> ImageConfig {
     let Some(config) = config.config() else { return ImageConfig::default() };
+    // Each reading gives them in another order, and their directories are named by it.
+    let volumes: BTreeSet<String> = config.volumes().iter().flatten().cloned().collect();
     ImageConfig {
         env: config.env().clone().unwrap_or_default(),
         entrypoint: config.entrypoint().clone().unwrap_or_default(),
@@ -353,7 +365,7 @@ fn image_config(config: &ImageConfiguration) -> ImageConfig {
         user: config.user().clone().unwrap_or_default(),
         working_dir: config.working_dir().clone().unwrap_or_default(),
         stop_signal: config.stop_signal().clone().filter(|name| (1..=SIGNAL_BYTES_MAX).contains(&name.len())),
-        volumes: config.volumes().clone().unwrap_or_default(),
+        volumes: volumes.into_iter().collect(),
     }
 }
 
@@ -368,7 +380,10 @@ mod tests {
     use super::*;
     use crate::{
         large::AT_ONCE_BYTES,
-        runtime::fake::{Ending, Fake, LONG},
+        runtime::{
+            Cause,
+            fake::{Ending, Fake, LONG},
+        },
     };
 
     /// A document that knows where it was parsed.
@@ -422,6 +437,38 @@ mod tests {
         assert_eq!(given("SIGRTMIN+3").as_deref(), Some("SIGRTMIN+3"));
         assert_eq!(given(""), None);
         assert_eq!(given(&"x".repeat(SIGNAL_BYTES_MAX + 1)), None);
+    }
+
+    #[test]
+    fn an_image_that_is_of_no_use_here_is_pulled() {
+        let malformed = || serde_json::from_str::<u8>("x").unwrap_err();
+        let call = CallError::new("look", "i", Cause::Timeout(std::time::Duration::ZERO));
+        for (located, expected) in [
+            (Ok(Some(1)), Some(Some(1))),
+            (Ok(None), Some(None)),
+            (Err(ImageError::NoPlatform("i".into())), Some(None)),
+            (Err(ImageError::TooLarge { what: "config", digest: "d".into() }), Some(None)),
+            (
+                Err(ImageError::Malformed { what: "config", digest: "d".into(), source: malformed() }),
+                Some(None),
+            ),
+            (Err(ImageError::Call(call)), None),
+        ] {
+            assert_eq!(usable(located).ok(), expected);
+        }
+    }
+
+    #[test]
+    fn volumes_of_an_image_come_in_one_order() {
+        let all: Vec<String> = (10..40).map(|number| format!("/v{number}")).collect();
+        let volumes: serde_json::Map<_, _> =
+            all.iter().rev().map(|path| (path.clone(), serde_json::json!({}))).collect();
+        let text = serde_json::json!({
+            "architecture": "amd64", "os": "linux", "config": { "Volumes": volumes },
+            "rootfs": { "type": "layers", "diff_ids": [] },
+        });
+        let config: ImageConfiguration = serde_json::from_value(text).unwrap();
+        assert_eq!(image_config(&config).volumes, all);
     }
 
     #[test]

@@ -202,11 +202,17 @@ async fn transfer(host: &Host, reference: &str, dir: &Path, auth_stream: String)
             GoDuration(Duration::from_secs(silence.as_secs())), GoDuration(patience)
         ))),
     };
-    result.map_err(|error| match (error.kind(), error.cause()) {
-        (FailureKind::RuntimeDown | FailureKind::Unknown, _) => error.into(),
+    result.map_err(|error| not_pulled(reference, error))
+}
+
+/// What a transfer failed with. Where containerd has answered nothing came, whatever its code: it stores an image last, and tells with the code of
+/// a call that took too long also of a registry that does not answer.
+fn not_pulled(reference: &str, error: CallError) -> Failure {
+    match (error.kind(), error.cause()) {
         (_, Cause::Refused { code, message }) => failure(refused(reference, *code, message)),
+        (FailureKind::RuntimeDown | FailureKind::Unknown, _) => error.into(),
         _ => failure(with_causes(&error)),
-    })
+    }
 }
 
 /// A refusal in the words that the kubelet has of containerd's CRI (`PullImage` of `internal/cri/server/images/image_pull.go`), by
@@ -274,6 +280,30 @@ mod tests {
             (RuntimeDown, Came::Perhaps),
         ] {
             assert_eq!(came(Err(&Failure::new(kind, "why".to_owned()))), expected, "{kind:?}");
+        }
+    }
+
+    /// A registry that does not answer is told by containerd with the code of a call that took too long.
+    #[test]
+    fn where_containerd_has_answered_nothing_came() {
+        let answered = |code| Cause::Refused { code, message: "dial: i/o timeout".to_owned() };
+        for (cause, kind, text) in [
+            (
+                answered(Code::DeadlineExceeded),
+                FailureKind::ImagePull,
+                "rpc error: code = DeadlineExceeded desc = failed to pull and unpack image \"r/i:1\": dial: i/o timeout",
+            ),
+            (
+                answered(Code::Unknown),
+                FailureKind::ImagePull,
+                "failed to pull and unpack image \"r/i:1\": dial: i/o timeout",
+            ),
+            (Cause::Timeout(Duration::from_secs(2)), FailureKind::Unknown, ""),
+        ] {
+            let failed = not_pulled("r/i:1", CallError::new("pull image", "r/i:1", cause));
+            assert_eq!(failed.kind, kind, "{}", failed.message);
+            assert!(text.is_empty() || failed.message == text, "{}", failed.message);
+            assert_eq!(may_have_come(&failed), kind == FailureKind::Unknown);
         }
     }
 
