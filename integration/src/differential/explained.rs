@@ -331,7 +331,9 @@ fn is_in_pages(whole: &str, in_pages: &str) -> bool {
 
 fn is_of_image_volume(finding: &Finding) -> bool {
     let Difference { path, ours, theirs } = &finding.difference;
-    let is_source = path.ends_with("/source") && theirs.contains("/image-volumes/");
+    let is_ours =
+        ["/volumes/kubernetes.io~image/", "/volume-subpaths/"].iter().any(|place| ours.contains(place));
+    let is_source = path.ends_with("/source") && theirs.contains("/image-volumes/") && is_ours;
     // The pod's own shared memory is elsewhere in the order.
     let without_shm = |list: &str| {
         list.lines().filter(|line| !line.starts_with("/dev/shm ")).collect::<Vec<_>>().join("\n")

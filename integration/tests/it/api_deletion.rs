@@ -21,6 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("api_deletion::what_was_deleted_while_the_node_heard_nothing_ends_when_it_does", unheard),
         test("api_deletion::a_deletion_with_less_time_counts", shortened),
+        test("api_deletion::one_that_is_forced_out_has_a_second", forced),
     ]
 }
 
@@ -86,6 +87,34 @@ fn unheard() -> Result<()> {
     is_well_behaved(&cluster)?;
     node.end()?;
     drop(network);
+    cluster.end()
+}
+
+/// Of the six hundred that they have, and nobody waits for so long. One goes from the API at once, of the other somebody holds the object.
+fn forced() -> Result<()> {
+    let (cluster, node) = crate::api_pods::start(Settings::default())?;
+    let mut ids = Vec::new();
+    for (name, finalizers) in [("plain", json!([])), ("held", json!(["example.com/held"]))] {
+        let mut pod = deaf(name, 600)?;
+        pod["metadata"]["finalizers"] = finalizers;
+        cluster.create(PODS, &pod)?;
+        cluster.wait_for(&path(name), "ready", is_ready)?;
+        let pod = node.ready(name)?;
+        logged(&pod, "main", "hears")?;
+        ids.push(pod.container_id("main")?.to_owned());
+    }
+    delete(&cluster, "plain", 0)?;
+    delete(&cluster, "held", 0)?;
+    same("the one that nobody holds", cluster.find_json(&path("plain"))?, None)?;
+    wait::until("the end of both", SOON, || {
+        let left = running(&ids)?;
+        Ok(if left == 0 { Look::Ready(()) } else { Look::NotYet(format!("{left} run")) })
+    })?;
+    let let_go = json!({ "metadata": { "finalizers": null } });
+    cluster.request("PATCH", &path("held"), "application/merge-patch+json", &let_go)?;
+    gone(&cluster, "held")?;
+    is_well_behaved(&cluster)?;
+    node.end()?;
     cluster.end()
 }
 

@@ -222,6 +222,11 @@ fn host_path() -> Result<()> {
         };
         node.wait(name, "refused with FailedMount", POD_LIMIT, events)?;
     }
+    // Nobody waits for one that no container mounts.
+    let mut unused: Value = serde_json::from_str(&plain("unused", source("absent", "Directory")))?;
+    unused["spec"]["containers"][0]["volumeMounts"] = json!([]);
+    node.apply("unused", &unused.to_string())?;
+    node.ready("unused")?;
     ensure!(!dir.join("absent").exists(), "a check made what it looked for");
     node.end()
 }
