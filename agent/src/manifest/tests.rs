@@ -544,7 +544,9 @@ fn an_ephemeral_container_changes_no_class() {
 
 #[test]
 fn the_grace_of_a_deletion_is_bounded_like_a_pods_own() {
-    for (asked, expected) in [("5", 5), ("-1", 0), ("0", 0), ("null", 30), ("9223372036854775807", 2_147_483_647)] {
+    for (asked, expected) in
+        [("5", 5), ("-1", 0), ("0", 0), ("null", 30), ("9223372036854775807", 2_147_483_647)]
+    {
         let pod = format!(
             r#"{{"metadata": {{"name": "web", "namespace": "shop", "uid": "u1", "deletionTimestamp": "2026-11-21T07:00:00Z",
                 "deletionGracePeriodSeconds": {asked}}}, "spec": {{"containers": [{{"name": "c", "image": "i"}}]}}}}"#

@@ -71,7 +71,9 @@ fn stuck(name: &str, notes: &Path, dead: &Path, volumes: usize) -> String {
         let path = dead.join(number.to_string());
         json!({ "name": format!("v{number}"), "hostPath": { "path": path, "type": "DirectoryOrCreate" } })
     };
-    with_volumes(name, notes, &(0..volumes).map(volume).collect::<Vec<_>>(), &[])
+    let mount = |number| json!({ "name": format!("v{number}"), "mountPath": format!("/v{number}") });
+    let mounts: Vec<Value> = (0..volumes).map(mount).collect();
+    with_volumes(name, notes, &(0..volumes).map(volume).collect::<Vec<_>>(), &mounts)
 }
 
 /// What `berth inspect` tells to hang of a pod, once it is as wanted.
