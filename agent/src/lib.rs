@@ -16,6 +16,7 @@ pub mod failpoint;
 pub mod healthz;
 pub mod hidden;
 pub mod holder;
+mod ip;
 mod iptables;
 pub mod kernel;
 mod large;

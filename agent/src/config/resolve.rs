@@ -19,9 +19,12 @@ use berth_core::{
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
     LogRequests, NodeLogAccess, OciRuntime, RuntimeSettings, RuntimeSource, Section, StatsSettings,
-    allocatable::units, defaults, facts, gates, ip, runtime_settings::UnknownDefault, validate,
+    allocatable::units, defaults, facts, gates, runtime_settings::UnknownDefault, validate,
 };
-use crate::document::{Fault, Faults, Node, Place, read};
+use crate::{
+    document::{Fault, Faults, Node, Place, read},
+    ip,
+};
 
 /// How often leftovers of networks are collected.
 const GC_PERIOD: Duration = Duration::from_secs(3600);

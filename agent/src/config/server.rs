@@ -7,8 +7,11 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use berth_core::server::Debugging;
 
-use super::{KubeletConfiguration, KubeletFlags, Settings, ip, resolve::duration, tls};
-use crate::document::{Fault, Node};
+use super::{KubeletConfiguration, KubeletFlags, Settings, resolve::duration, tls};
+use crate::{
+    document::{Fault, Node},
+    ip,
+};
 
 /// What the server is started with.
 #[derive(Debug, Clone, PartialEq)]

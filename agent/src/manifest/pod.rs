@@ -21,7 +21,7 @@ use super::{
     notes::Notes,
     resources, scheduling, security, volume,
 };
-use crate::{config::sloppy_ip, document::BYTES_MAX};
+use crate::{document::BYTES_MAX, ip};
 
 /// Seconds from the first signal to SIGKILL when the pod does not say.
 const GRACE_SECONDS: i64 = 30;
@@ -344,7 +344,7 @@ fn host_aliases(notes: &mut Notes<'_>, spec: &PodSpec) -> Vec<HostAlias> {
     let mut aliases = Vec::new();
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let field = format!("spec.hostAliases[{index}]");
-        if sloppy_ip(&alias.ip).is_none() {
+        if ip::sloppy(&alias.ip).is_none() {
             notes.fault(&format!("{field}.ip"), format!("`{}` is not an IP address", alias.ip));
         }
         let hostnames = alias.hostnames.clone().unwrap_or_default();
@@ -380,7 +380,7 @@ fn dns_config(notes: &mut Notes<'_>, spec: &PodSpec) -> Option<DnsConfig> {
     if nameservers.len() > NAMESERVERS_MAX {
         notes.fault("spec.dnsConfig.nameservers", format!("more than {NAMESERVERS_MAX}"));
     }
-    for (index, server) in nameservers.iter().enumerate().filter(|(_, server)| sloppy_ip(server).is_none()) {
+    for (index, server) in nameservers.iter().enumerate().filter(|(_, server)| ip::sloppy(server).is_none()) {
         notes.fault(
             &format!("spec.dnsConfig.nameservers[{index}]"),
             format!("`{server}` is not an IP address"),

@@ -1,4 +1,4 @@
-//! Addresses as flags write them.
+//! Addresses as Go reads them.
 
 use std::net::IpAddr;
 
