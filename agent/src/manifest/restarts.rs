@@ -111,6 +111,7 @@ mod tests {
         let refused = read(&Value::Null, &Value::Null, &rules).unwrap_err();
         assert!(refused.contains("spec.containers[0].restartPolicyRules"), "{refused}");
     }
+
     #[test]
     fn what_a_rule_lacks_and_what_is_too_much_is_refused() {
         let on = |codes: usize| json!({ "action": "Restart", "exitCodes": { "operator": "In", "values": vec![7; codes] } });

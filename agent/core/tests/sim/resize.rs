@@ -77,6 +77,21 @@ fn running() -> Run {
     run
 }
 
+/// Has `look` go on from each point of what `begin` has begun: how many things were done by then.
+fn at_each_point(begin: impl Fn() -> Run, look: impl Fn(Run, usize)) {
+    let mut points = 0;
+    loop {
+        let mut run = begin();
+        let is_over = !(0..points).all(|_| run.settle_one());
+        look(run, points);
+        if is_over {
+            break;
+        }
+        points += 1;
+    }
+    assert!(points > 8, "only {points} points");
+}
+
 #[test]
 fn the_pod_grows_first_and_shrinks_last_memory_comes_before_cpu_and_less_before_more() {
     let mut run = running();
@@ -359,11 +374,12 @@ fn a_container_restarts_for_a_limit_of_its_pod_where_its_policy_says_so() {
 #[test]
 fn a_kill_at_any_point_of_a_resize_of_a_pod_ends_in_the_same_state() {
     for (from, to) in [((300, 300), (500, 200)), ((500, 200), (300, 300))] {
-        let mut points = 0;
-        loop {
+        let asked = || {
             let mut run = running_whole(from);
             run.want(whole(2, to));
-            let is_over = !(0..points).all(|_| run.settle_one());
+            run
+        };
+        at_each_point(asked, |mut run, points| {
             run.restart(None);
             run.settle();
             run.advance(Duration::from_secs(60), Run::settle);
@@ -371,23 +387,19 @@ fn a_kill_at_any_point_of_a_resize_of_a_pod_ends_in_the_same_state() {
             assert_eq!(run.world.records[&uid()].resizing, None, "killed at {points}");
             assert_eq!(run.world.starts.values().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 1]);
             assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
-            if is_over {
-                break;
-            }
-            points += 1;
-        }
-        assert!(points > 8, "only {points} points");
+        });
     }
 }
 
 /// Each agent takes up what the one before was at, wherever that was killed.
 #[test]
 fn a_kill_at_any_point_of_a_resize_ends_in_the_same_state() {
-    let mut points = 0;
-    loop {
+    let asked = || {
         let mut run = running();
         run.want(version(2, [(300, 300), (100, 100)]));
-        let is_over = !(0..points).all(|_| run.settle_one());
+        run
+    };
+    at_each_point(asked, |mut run, points| {
         run.restart(None);
         run.settle();
         run.advance(Duration::from_secs(60), Run::settle);
@@ -397,10 +409,5 @@ fn a_kill_at_any_point_of_a_resize_ends_in_the_same_state() {
         assert_eq!(condition(&run, ConditionKind::PodResizeInProgress), None, "killed at {points}");
         assert_eq!(run.world.starts.values().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
-        if is_over {
-            break;
-        }
-        points += 1;
-    }
-    assert!(points > 8, "only {points} points");
+    });
 }

@@ -102,7 +102,7 @@ fn resolve(volume: &Path, sub_path: &str) -> io::Result<String> {
         return Err(ErrorKind::CrossesDevices.into());
     }
     let whole = fs::canonicalize(volume)?;
-    let mut parts: Vec<&str> = sub_path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let mut parts = parts_of(sub_path);
     let mut missing = Vec::new();
     loop {
         match fs::canonicalize(volume.join(parts.join("/"))) {
@@ -145,7 +145,7 @@ fn in_words_of_go(error: &io::Error) -> String {
 /// Source: `doSafeMakeDir` of `pkg/volume/util/subpath/subpath_linux.go`.
 fn make(root: &OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(fstat(root)?.st_mode & 0o7777);
-    let parts: Vec<&str> = sub_path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let parts = parts_of(sub_path);
     if parts.len() > PARTS_MAX {
         return Err(ErrorKind::InvalidFilename.into());
     }
@@ -164,6 +164,10 @@ fn make(root: &OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
         made.push_str(part);
     }
     walk(root.as_fd(), &made)
+}
+
+fn parts_of(sub_path: &str) -> Vec<&str> {
+    sub_path.split('/').filter(|part| !matches!(*part, "" | ".")).collect()
 }
 
 /// Gives a directory that was just made its mode. It may have been exchanged since: a link is refused.

@@ -50,16 +50,19 @@ impl Planner<'_> {
     /// nobody uses are not made.
     fn is_furnished(&self) -> bool {
         let Life { spec, actual, .. } = self.life;
-        let used = spec.used_volumes();
-        let mut volumes =
-            spec.volumes.iter().filter(|volume| volume.image().is_none() && used.contains(&volume.name));
-        let is_there =
-            |volume: &Volume| actual.volumes.get(&volume.name).is_some_and(|state| state.ready().is_some());
+        let are_volumes_there = || {
+            let is_there = |volume: &Volume| {
+                actual.volumes.get(&volume.name).is_some_and(|state| state.ready().is_some())
+            };
+            let used = spec.used_volumes();
+            let is_needed = |volume: &&Volume| volume.image().is_none() && used.contains(&volume.name);
+            spec.volumes.iter().filter(is_needed).all(is_there)
+        };
         actual.dirs.ready().is_some()
             && self.has_fitting_cgroup()
             && actual.sandbox.ready().is_some()
             && (!self.life.is_wired() || actual.network.ready().is_some())
-            && volumes.all(is_there)
+            && are_volumes_there()
     }
 
     fn ephemeral_containers(&mut self) {

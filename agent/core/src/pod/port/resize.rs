@@ -185,18 +185,20 @@ impl PodMachine {
     /// it is looked at anew.
     pub(in crate::pod) fn lowering_failed(&mut self, ended: EndedEffect, failure: &Failure) {
         if std::mem::take(&mut self.life.actual.is_memory_enough) {
-            if !failure.kind.is_told_elsewhere() {
-                self.resize_failed(&failure.message, ended.at);
-            }
+            self.tell_failure(failure, ended);
             self.life.actual.resize = Resource::Failed(Retry::after(failure.clone(), 0, ended.at));
         }
     }
 
-    fn settle_resize(&mut self, ended: EndedEffect, result: Result<(), Failure>) {
-        if let Err(failure) = &result
-            && !failure.kind.is_told_elsewhere()
-        {
+    fn tell_failure(&mut self, failure: &Failure, ended: EndedEffect) {
+        if !failure.kind.is_told_elsewhere() {
             self.resize_failed(&failure.message, ended.at);
+        }
+    }
+
+    fn settle_resize(&mut self, ended: EndedEffect, result: Result<(), Failure>) {
+        if let Err(failure) = &result {
+            self.tell_failure(failure, ended);
         }
         self.life.actual.resize.settle(ended, result);
         if self.life.actual.resize.ready().is_some() {

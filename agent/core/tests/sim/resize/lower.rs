@@ -8,7 +8,7 @@ use berth_core::{
     status::ConditionKind,
 };
 
-use super::{MIB, condition, given, level, uid, version};
+use super::{MIB, at_each_point, condition, given, level, uid, version};
 use crate::{pods, run::Run};
 
 /// A version whose first container begins anew for another memory limit.
@@ -150,12 +150,13 @@ fn what_is_used_when_it_was_looked_at_is_looked_at_anew() {
 
 #[test]
 fn a_kill_at_any_point_of_one_that_fits_leaves_what_is_used() {
-    let mut points = 0;
-    loop {
+    let fits = || {
         let mut run = begin(asking(1, 100));
         run.world.used.insert(uid(), 200 * MIB);
         run.want(asking(2, 50));
-        let is_over = !(0..points).all(|_| run.settle_one());
+        run
+    };
+    at_each_point(fits, |mut run, points| {
         let was_low = level(&run).1 == 250;
         run.restart(None);
         run.world.used.insert(uid(), 280 * MIB);
@@ -169,21 +170,17 @@ fn a_kill_at_any_point_of_one_that_fits_leaves_what_is_used() {
         run.advance(Duration::from_secs(120), Run::settle);
         assert_eq!((error(&run), level(&run).1), (None, 250), "killed at {points}");
         assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
-        if is_over {
-            break;
-        }
-        points += 1;
-    }
-    assert!(points > 8, "only {points} points");
+    });
 }
 
 #[test]
 fn a_kill_at_any_point_takes_nothing_that_is_used() {
-    let mut points = 0;
-    loop {
+    let is_too_low = || {
         let mut run = begin(asking(1, 100));
         run.want(asking(2, 50));
-        let is_over = !(0..points).all(|_| run.settle_one());
+        run
+    };
+    at_each_point(is_too_low, |mut run, points| {
         run.restart(None);
         run.settle();
         run.advance(Duration::from_secs(60), Run::settle);
@@ -192,10 +189,5 @@ fn a_kill_at_any_point_takes_nothing_that_is_used() {
         run.advance(Duration::from_secs(120), Run::settle);
         assert_eq!((error(&run), level(&run).1), (None, 250), "killed at {points}");
         assert_eq!(run.world.violations, Vec::<String>::new(), "killed at {points}");
-        if is_over {
-            break;
-        }
-        points += 1;
-    }
-    assert!(points > 8, "only {points} points");
+    });
 }
