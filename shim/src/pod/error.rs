@@ -60,6 +60,8 @@ pub(crate) enum PodError {
     ShmDirectory { path: PathBuf, source: io::Error },
     #[error("mount the pod's /dev/shm")]
     ShmMount(#[source] nix::Error),
+    #[error("label the pod's /dev/shm as {label:?}")]
+    ShmLabel { label: String, source: io::Error },
     #[error("start the pod's PID 1")]
     Pid1(#[source] io::Error),
     #[error("read the container's {list}: it is no list of containerID, hostID and size")]
@@ -94,6 +96,7 @@ impl PodError {
             | Self::Sysctl { .. }
             | Self::ShmDirectory { .. }
             | Self::ShmMount(_)
+            | Self::ShmLabel { .. }
             | Self::Pid1(_) => Code::Internal,
         }
     }

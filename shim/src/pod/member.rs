@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::error::PodError;
 use super::life::Pod;
-use super::shm::shm_path;
+use super::shm::{self, shm_path};
 
 impl Pod {
     /// Leads the namespaces that a member shares to the pod's own, and its /dev/shm with them.
@@ -31,7 +31,7 @@ impl Pod {
             leave_maps_out(config, maps)?;
         }
         if shares_ipc && self.shm {
-            self.share_shm(config);
+            self.share_shm(config)?;
         }
         Ok(())
     }
@@ -69,7 +69,9 @@ impl Pod {
 
     /// What a client binds there itself stays, as a volume of a pod that is mounted there. Programs may map memory of it for execution, as in a pod of containerd's CRI. In a user namespace of the pod the kernel lets nobody take
     /// away what it is mounted with.
-    fn share_shm(&self, config: &mut Value) {
+    fn share_shm(&self, config: &mut Value) -> Result<(), PodError> {
+        let label =
+            config.pointer("/linux/mountLabel").and_then(Value::as_str).unwrap_or_default().to_owned();
         let options: &[&str] = match self.user {
             Some(_) => &["rbind", "rw", "nosuid", "nodev", "noexec"],
             None => &["rbind", "rprivate", "rw"],
@@ -84,8 +86,10 @@ impl Pod {
                     "source": shm_path(&self.bundle),
                     "options": options,
                 });
+                shm::label(&self.bundle, &label)?;
             }
         }
+        Ok(())
     }
 }
 

@@ -49,6 +49,35 @@ fn entries_with_a_path_lead_to_the_pod_and_others_stay() {
     assert_eq!(config.pointer("/mounts/0/options"), Some(&json!(["rbind", "rprivate", "rw"])));
 }
 
+/// By whoever begins last, where members have labels of their own.
+#[test]
+fn the_pods_shm_has_the_label_of_a_members_mounts() {
+    let bundle = tempfile::tempdir().unwrap();
+    let shm = bundle.path().join("shm");
+    std::fs::create_dir(&shm).unwrap();
+    let mut pod =
+        Pod::new("s".to_owned(), bundle.path().into(), "/run/netns/p".to_owned(), Some(all_pods())).unwrap();
+    pod.shm = true;
+    let mut adopt = |mounts: Value, label: Value| {
+        let namespaces = json!([{"type": "ipc", "path": "/proc/1/ns/ipc"}]);
+        pod.adopt(&mut json!({"linux": {"namespaces": namespaces, "mountLabel": label}, "mounts": mounts}))
+            .unwrap();
+        crate::sys::label(&shm).ok()
+    };
+    let own = || json!([{"destination": "/dev/shm", "type": "tmpfs", "source": "shm"}]);
+    let volume = json!([{"destination": "/dev/shm", "type": "bind", "source": "/volume"}]);
+    for (mounts, label, expected) in [
+        (own(), json!(null), None),
+        (own(), json!(""), None),
+        (volume, json!("u:r:t:s0:c1,c2"), None),
+        (own(), json!("u:r:t:s0:c1,c2"), Some("u:r:t:s0:c1,c2")),
+        (own(), json!("u:r:t:s0:c3"), Some("u:r:t:s0:c3")),
+        (own(), json!(null), Some("u:r:t:s0:c3")),
+    ] {
+        assert_eq!(adopt(mounts, label).as_deref(), expected);
+    }
+}
+
 #[test]
 fn a_volume_at_the_pods_shm_stays() {
     let mount =
