@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{spec::Quantities, users::PodIds};
+use crate::{selinux::SeLinux, spec::Quantities, users::PodIds};
 
 /// Facts and settings of the node.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +49,8 @@ pub struct NodeConfig {
     pub pod_ids: PodIds,
     /// What becomes of AppArmor profiles.
     pub app_armor: AppArmor,
+    /// Labels of containers, where SELinux gives them some.
+    pub se_linux: Option<SeLinux>,
     /// Sysctls beyond the safe ones; a trailing `*` stands for a prefix (`allowedUnsafeSysctls`).
     pub unsafe_sysctls: Vec<String>,
     /// The agent's own `oom_score_adj`: without CAP_SYS_RESOURCE nothing lower can be given.

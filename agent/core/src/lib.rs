@@ -35,6 +35,7 @@ mod ops;
 pub mod paths;
 pub mod pod;
 pub mod record;
+pub mod selinux;
 pub mod server;
 pub mod short;
 pub mod spec;

@@ -43,6 +43,8 @@ pub struct PodRecord {
     pub earlier_sandbox: Option<SandboxId>,
     /// Ids of the node that are its own, where it has a user namespace. They stay as long as it is there.
     pub ids: Option<HostIds>,
+    /// SELinux level of what is its own, where the node's policy has levels. It stays as long as the pod is there, as its files do.
+    pub level: Option<String>,
     /// Whether the runtime of the sandbox that was made last makes mounts read-only with all that is mounted below them.
     pub recursive_read_only: bool,
     /// Addresses, once wired.
@@ -82,6 +84,7 @@ impl PodRecord {
             sandbox_id: SandboxId::of(&spec.uid, 0),
             earlier_sandbox: None,
             ids: None,
+            level: None,
             recursive_read_only: false,
             network: None,
             volume_images: BTreeMap::new(),

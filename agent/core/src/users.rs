@@ -122,7 +122,7 @@ impl PodIds {
 }
 
 /// FNV-1a.
-fn place(uid: &PodUid) -> u32 {
+pub(crate) fn place(uid: &PodUid) -> u32 {
     let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     uid.as_str().as_bytes().iter().fold(0x811c_9dc5, step)
 }

@@ -47,6 +47,11 @@ fn config(flags: KubeletFlags) -> Result<(Config, serde_json::Value), Failure> {
         tracing::warn!(?left_out, "what of tlsCipherSuites and tlsCurvePreferences is not there is left out");
     }
     let facts = Facts::gather(&settings.flags.root_dir).map_err(|error| Failure::from_error(&error))?;
+    if settings.containerd.enable_selinux && facts.selinux_contexts.is_none() {
+        tracing::warn!(
+            "containerd's enable_selinux does nothing: no SELinux policy is loaded on this machine"
+        );
+    }
     let config = settings.resolve(&facts).map_err(unfit)?;
     Ok((config, settings.shown()))
 }

@@ -3,6 +3,7 @@
 mod app_armor;
 mod cgroups;
 mod live;
+mod selinux;
 mod sub_ids;
 mod swap;
 
@@ -73,6 +74,8 @@ pub struct Facts {
     pub kernel_capabilities: u64,
     /// What becomes of AppArmor profiles.
     pub app_armor: AppArmor,
+    /// Labels that the policy has for containers, as it is written; `None` where the kernel does not have SELinux.
+    pub selinux_contexts: Option<String>,
     /// `/etc/hosts`.
     pub hosts: String,
     /// Ids that are set aside for pods with user namespaces, the first and how many; all above the node's own where none are.
@@ -145,6 +148,7 @@ impl Facts {
             capabilities: capabilities()?,
             kernel_capabilities: kernel_capabilities()?,
             app_armor: app_armor::found(Path::new("/")),
+            selinux_contexts: selinux::contexts(Path::new("/"))?,
             hosts: text_or_empty(Path::new(HOSTS))?,
             sub_ids: sub_ids::sub_ids()?,
         })

@@ -12,6 +12,7 @@ use berth_core::{
     config::{
         AppArmor, DnsSettings, ImageCollection, LogSettings, MemoryVolumes, NodeConfig, Paths, PullSettings,
     },
+    selinux::SeLinux,
     spec::Quantities,
     users::PodIds,
 };
@@ -214,6 +215,7 @@ impl Settings {
             seccomp_default: kubelet.seccomp_default == Some(true),
             pod_ids: self.pod_ids(facts)?,
             app_armor: self.app_armor(facts),
+            se_linux: self.se_linux(facts),
             unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone().unwrap_or_default(),
             oom_score_floor: oom_score_floor(facts),
             capabilities: facts.capabilities,
@@ -238,6 +240,11 @@ impl Settings {
             AppArmor::Enforced if self.containerd.disable_apparmor => AppArmor::Unused,
             found => found,
         }
+    }
+
+    fn se_linux(&self, facts: &Facts) -> Option<SeLinux> {
+        let contexts = facts.selinux_contexts.as_ref().filter(|_| self.containerd.enable_selinux)?;
+        Some(SeLinux::of(contexts, self.containerd.selinux_categories))
     }
 
     /// How many pods there may be: `maxPods`, or fewer by `podsPerCore`.

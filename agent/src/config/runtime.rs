@@ -13,6 +13,9 @@ pub const BERTH_RUNTIME: &str = "io.containerd.berth.v1";
 /// The runtime of others whose options are known here.
 const RUNC: &str = "io.containerd.runc.v2";
 
+/// What shims are called that run virtual machines (`vmbasedRuntimes` of containerd's `internal/cri/server/helpers_linux.go`).
+const KATA: &str = "io.containerd.kata";
+
 /// A handler as it was when a sandbox was made: recorded with it, so that a change of the configuration is one for later pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,7 +137,8 @@ impl Handler {
             (true, true) => PrivilegedDevices::Allowed,
             (true, false) => PrivilegedDevices::None,
         };
-        HandlerTerms { pod_annotations: &self.pod_annotations, devices }
+        let is_vm = self.runtime.name().contains(KATA);
+        HandlerTerms { pod_annotations: &self.pod_annotations, devices, is_vm }
     }
 }
 

@@ -2,6 +2,7 @@ use std::{collections::BTreeMap, fs, net::IpAddr, path::PathBuf, time::Duration}
 
 use berth_core::{
     config::{AppArmor, CgroupDriver, CgroupVersion, ImageCollection, ResolvConf},
+    selinux::SeLinux,
     spec::Quantities,
 };
 use serde_json::{Value, json};
@@ -80,6 +81,7 @@ pub(crate) fn facts() -> Facts {
         capabilities: 0x1ff,
         kernel_capabilities: 0x1ff_ffff_ffff,
         app_armor: AppArmor::Absent,
+        selinux_contexts: None,
         hosts: "127.0.0.1 localhost\n".to_owned(),
         sub_ids: None,
     }
@@ -464,6 +466,26 @@ fn containerds_own_word_takes_app_armor_away_and_gives_it_to_no_node() {
         settings.containerd.disable_apparmor = is_disabled;
         let config = settings.resolve(&Facts { app_armor: found, ..facts() }).unwrap();
         assert_eq!(config.node.app_armor, expected, "{found:?} {is_disabled}");
+    }
+}
+
+/// As containerd: on a node without SELinux its setting does nothing, and without its setting SELinux does nothing.
+#[test]
+fn containers_have_labels_where_containerd_says_so_and_the_kernel_has_selinux() {
+    let contexts =
+        "process = \"system_u:system_r:container_t:s0\"\nfile = \"system_u:object_r:container_file_t:s0\"\n";
+    for (found, is_enabled, expected) in [
+        (None, false, None),
+        (None, true, None),
+        (Some(contexts), false, None),
+        (Some(contexts), true, Some(SeLinux::of(contexts, 512))),
+        (Some(""), true, Some(SeLinux { categories: 512, ..SeLinux::default() })),
+    ] {
+        let mut settings = load_text("", &[]).unwrap();
+        settings.containerd.enable_selinux = is_enabled;
+        settings.containerd.selinux_categories = 512;
+        let facts = Facts { selinux_contexts: found.map(str::to_owned), ..facts() };
+        assert_eq!(settings.resolve(&facts).unwrap().node.se_linux, expected, "{found:?} {is_enabled}");
     }
 }
 

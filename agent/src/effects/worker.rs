@@ -10,7 +10,7 @@ use berth_core::{
 use super::{
     failure::{local, unknown},
     files::{
-        dirs, env_file, host_files, mount_source, sub_path, termination, volumes,
+        dirs, env_file, host_files, mount_source, relabel, sub_path, termination, volumes,
         work::{Answer, Refused, Work},
     },
     images::{image_volumes, mounted, rootfs},
@@ -67,6 +67,9 @@ fn perform(work: Work) -> Result<Answer, Failure> {
                 host_files::make_dir(dir, 0o755)?;
             }
             return prepare::parts(profile.as_deref(), app_armor, devices);
+        }
+        Work::Relabel { label, places } => {
+            places.iter().try_for_each(|place| relabel::relabel(&label, place))?;
         }
         Work::ImageVolumes { layers, scratch, volumes } => {
             let layers: Vec<_> = layers.into_iter().map(Into::into).collect();

@@ -3,13 +3,13 @@
 use berth_core::{
     derived::app_armor,
     spec::{
-        AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp,
-        SupplementalGroupsPolicy, Sysctl,
+        AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount,
+        SeLinuxOptions, Seccomp, SupplementalGroupsPolicy, Sysctl,
     },
 };
 use k8s_openapi::api::core::v1::{
     AppArmorProfile as ApiAppArmor, Capabilities as ApiCapabilities, Pod as ApiPod, PodSecurityContext,
-    PodSpec, SeccompProfile, SecurityContext,
+    PodSpec, SELinuxOptions as ApiSeLinux, SeccompProfile, SecurityContext,
 };
 
 use super::notes::Notes;
@@ -24,8 +24,9 @@ const APP_ARMOR_NAME_MAX: usize = 4095;
 pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>) -> PodSecurity {
     let Some(written) = written else { return PodSecurity::default() };
     let at = |name: &str| format!("spec.securityContext.{name}");
-    notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
-    notes.unsupported_if(written.se_linux_change_policy.is_some(), at("seLinuxChangePolicy"));
+    let change = written.se_linux_change_policy.as_deref();
+    // It is of volumes that are mounted with a label, of which there are none: what pods mount is labelled file by file.
+    notes.one_of(&at("seLinuxChangePolicy"), change, &[("Recursive", ()), ("MountOption", ())]);
     let groups = written.supplemental_groups.iter().flatten().enumerate();
     let groups = groups
         .filter_map(|(index, group)| id(notes, &at(&format!("supplementalGroups[{index}]")), Some(*group)))
@@ -49,6 +50,7 @@ pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>
         sysctls: sysctls(notes, written),
         seccomp: seccomp(notes, &at("seccompProfile"), written.seccomp_profile.as_ref()),
         app_armor: app_armor_profile(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref()),
+        se_linux: se_linux(written.se_linux_options.as_ref()),
     }
 }
 
@@ -61,7 +63,6 @@ pub(super) fn of_container(
 ) -> ContainerSecurity {
     let Some(written) = written else { return ContainerSecurity::default() };
     let at = |name: &str| format!("{field}.{name}");
-    notes.unsupported_if(written.se_linux_options.is_some(), at("seLinuxOptions"));
     let privileged = written.privileged == Some(true);
     let added = written.capabilities.as_ref().and_then(|set| set.add.as_ref());
     if written.allow_privilege_escalation == Some(false) {
@@ -92,11 +93,19 @@ pub(super) fn of_container(
         ),
         seccomp: seccomp(notes, &at("seccompProfile"), written.seccomp_profile.as_ref()),
         app_armor: app_armor_profile(notes, &at("appArmorProfile"), written.app_armor_profile.as_ref()),
+        se_linux: se_linux(written.se_linux_options.as_ref()),
     }
 }
 
 fn id(notes: &mut Notes<'_>, field: &str, written: Option<i64>) -> Option<u32> {
     notes.number(field, written, 0, ID_MAX)
+}
+
+/// The API takes any text. What makes no label is told when the pod begins.
+fn se_linux(written: Option<&ApiSeLinux>) -> SeLinuxOptions {
+    let Some(ApiSeLinux { user, role, type_, level }) = written else { return SeLinuxOptions::default() };
+    let [user, role, kind, level] = [user, role, type_, level].map(|part| part.clone().unwrap_or_default());
+    SeLinuxOptions { user, role, kind, level }
 }
 
 /// Source: `ValidateAppArmorProfileField` of `pkg/apis/core/validation/validation.go`.

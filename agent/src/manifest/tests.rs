@@ -5,8 +5,8 @@ use berth_core::{
     id::VolumeName,
     spec::{
         AppArmorProfile, ContainerKind, EnvSource, FileKeyRef, Hook, HostPathType, ImagePullPolicy, Medium,
-        MountPropagation, NetworkMode, PidMode, Protocol, QosClass, RestartPolicy, Seccomp, Source, Stdin,
-        SubPath, TerminationMessagePolicy, VolumeSource,
+        MountPropagation, NetworkMode, PidMode, Protocol, QosClass, RestartPolicy, SeLinuxOptions, Seccomp,
+        Source, Stdin, SubPath, TerminationMessagePolicy, VolumeSource,
     },
 };
 
@@ -392,6 +392,21 @@ fn app_armor_profiles_are_asked_for_by_field_and_by_annotation() {
         let faults = faults(&with(name, profile, ""));
         assert!(faults.contains(&format!("metadata.annotations.{key}{expected}")), "{faults}");
     }
+}
+
+#[test]
+fn selinux_options_are_taken_as_they_are_and_the_policy_of_changes_is_one_of_two() {
+    let own = "securityContext: {seLinuxOptions: {user: u, role: r, type: t, level: 'none at all'}}";
+    let of_pod = "securityContext: {seLinuxChangePolicy: MountOption, seLinuxOptions: {level: 's0:c1,c2'}}";
+    let Manifest { pod: read, unsupported, .. } = one(&pod(of_pod, own));
+    assert_eq!(unsupported, Vec::<String>::new());
+    let SeLinuxOptions { user, role, kind, level } = read.containers[0].security.se_linux.clone();
+    assert_eq!([user, role, kind, level], ["u", "r", "t", "none at all"]);
+    let level = "s0:c1,c2".to_owned();
+    assert_eq!(read.security.se_linux, SeLinuxOptions { level, ..SeLinuxOptions::default() });
+    one(&pod("securityContext: {seLinuxChangePolicy: Recursive, seLinuxOptions: {}}", ""));
+    let told = faults(&pod("securityContext: {seLinuxChangePolicy: Never}", ""));
+    assert!(told.contains("seLinuxChangePolicy: `Never` is not one of `Recursive`, `MountOption`"), "{told}");
 }
 
 /// Source: `MakeAbsolutePath` in `pkg/kubelet/kuberuntime/kuberuntime_container.go`.

@@ -99,6 +99,7 @@ fn record() -> PodRecord {
         sandbox_id: SandboxId::from_known("sandbox-of-another-formula"),
         earlier_sandbox: Some(SandboxId::from_known("the-one-before")),
         ids: Some(HostIds { first: 131_072, count: 65_536 }),
+        level: Some("s0:c1,c2".to_owned()),
         recursive_read_only: true,
         network: Some(NetworkStatus { ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()] }),
         volume_images: BTreeMap::from([(

@@ -89,6 +89,9 @@ struct Wire {
     /// Absent in records of agents that gave no pod a user namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ids: Option<WireIds>,
+    /// Absent on nodes without SELinux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    level: Option<String>,
     /// Earlier agents of version 2 pass over it: their containers' mounts are not read-only below.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     recursive_read_only: bool,
@@ -348,6 +351,7 @@ pub(super) fn encode(record: &PodRecord, boot: &str) -> String {
         sandbox: record.sandbox,
         sandbox_id: Some(record.sandbox_id.to_string()),
         earlier_sandbox: record.earlier_sandbox.as_ref().map(ToString::to_string),
+        level: record.level.clone(),
         ids: record.ids.map(|HostIds { first, count }| WireIds { first, count }),
         recursive_read_only: record.recursive_read_only,
         network: record.network.as_ref().map(|network| network.ips.clone()),
@@ -438,6 +442,7 @@ pub(super) fn decode(text: &str, manifest: Option<&str>, boot: &str) -> Result<P
         sandbox: wire.sandbox,
         sandbox_id,
         earlier_sandbox,
+        level: wire.level,
         ids: wire.ids.map(|WireIds { first, count }| HostIds { first, count }),
         recursive_read_only: wire.recursive_read_only,
         network: wire.network.filter(|_| this_boot).map(|ips| NetworkStatus { ips }),

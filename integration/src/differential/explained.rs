@@ -195,14 +195,6 @@ pub const EXPLAINED: &[Explained] = &[
         is: |finding| finding.case == "ready-no-such-command" && finding.difference.path == "events[]",
     },
     Explained {
-        what: "SELinux is not acted on, and told",
-        at: "docs/differences.md, Fields of pods that are not acted on",
-        is: |finding| {
-            let Difference { path, ours, theirs } = &finding.difference;
-            path == "events[]" && theirs == "-" && ours.contains("seLinuxOptions")
-        },
-    },
-    Explained {
         what: "an expression of a sub path is told as it is written, since what it refers to may be secret",
         at: PODS,
         is: |finding| {

@@ -96,7 +96,7 @@ fn resize() -> Result<()> {
     let (cluster, mut node) = start(Settings::default())?;
     let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
     let before = resources(("50m", "32Mi"), ("200m", "64Mi"));
-    let security = json!({ "seLinuxOptions": { "level": "s0" } });
+    let security = json!({ "capabilities": { "add": ["CAP_CHOWN"] } });
     let main = json!({ "resources": before, "securityContext": security });
     let main = shell("main", "exec sleep infinity", main);
     let other = json!({ "resources": before, "resizePolicy": policy });
@@ -153,7 +153,7 @@ fn resize() -> Result<()> {
     same("restarts", (restarts(&pod, "main"), restarts(&pod, "other")), (0, 1))?;
     eventually("what completed is told", &4, || Ok(events(&cluster, "ResizeCompleted")?.len()))?;
     // Agents that died may have told it, each for itself.
-    let field = "spec.containers[0].securityContext.seLinuxOptions";
+    let field = "spec.containers[0].securityContext.capabilities.add[0]";
     let names = |event: &Value| event["message"].as_str().is_some_and(|message| message.contains(field));
     ensure!(events(&cluster, "UnsupportedField")?.iter().any(names), "nobody told of {field}");
     deleted(&cluster, &["web", "beside"])?;

@@ -338,6 +338,7 @@ impl Node {
 
     pub(super) fn advance(&mut self, uid: &PodUid, now: Now) {
         self.give_ids(uid);
+        self.give_level(uid);
         let Some(pod) = self.pods.get_mut(uid) else { return };
         let mut shared = Shared {
             config: &self.config,

@@ -15,6 +15,7 @@ use crate::{
     id::PodUid,
     pod::{PodMachine, port::status::Remains},
     record::Goal,
+    selinux,
     spec::{Pod, Source},
     status::{Note, PodEvent, Severity},
     time::Now,
@@ -171,6 +172,21 @@ impl Node {
         let ids = self.config.pod_ids.give(uid, taken);
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.give_ids(ids);
+        }
+    }
+
+    /// Gives a pod an SELinux level of its own, where the node's policy has levels: none that another pod has or names, as far as anything
+    /// is left of that. Source: `uniqMcs`, `ReserveLabelV2` of `github.com/opencontainers/selinux`.
+    pub(super) fn give_level(&mut self, uid: &PodUid) {
+        let Some(labels) = self.config.se_linux.as_ref().filter(|labels| labels.has_levels()) else { return };
+        if !self.pods.get(uid).is_some_and(|pod| pod.life().lacks_level()) {
+            return;
+        }
+        let has_some = |pod: &&PodMachine| pod.life().remains() == Remains::Something;
+        let taken = self.pods.values().filter(has_some).flat_map(|pod| pod.life().levels()).collect();
+        let level = selinux::free(uid, labels.categories, &taken);
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.give_level(level);
         }
     }
 

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::{
     derived::downward::DownwardError, derived::env::TooLong, derived::hostname::HostnameError,
-    derived::resolv::ResolvError,
+    derived::resolv::ResolvError, selinux::LabelError,
 };
 
 /// What in a pod or an image cannot be met. The words are the kubelet's and containerd's where they have some: people
@@ -167,6 +167,9 @@ pub enum ConfigError {
         /// Why not.
         why: String,
     },
+    /// The SELinux label.
+    #[error(transparent)]
+    Label(#[from] LabelError),
     /// A seccomp profile that cannot be used (CVE-2023-2431).
     #[error("cannot load seccomp profile {path:?}: {why}")]
     Seccomp {
@@ -210,6 +213,7 @@ impl ConfigError {
             | Self::ImageVolume { .. }
             | Self::ImageVolumes { .. }
             | Self::AppArmor { .. }
+            | Self::Label(_)
             | Self::Seccomp { .. }
             | Self::Maps(_) => "CreateContainerError",
         }

@@ -1,7 +1,7 @@
 //! What the configuration of a runtime handler changes of its containers.
 //!
-//! Source: containerd `internal/cri/server/container_create.go` `runtimeSpec`, `internal/cri/util/util.go`
-//! `GetPassthroughAnnotations`.
+//! Source: containerd `internal/cri/server/container_create.go` `runtimeSpec`, `internal/cri/server/helpers_linux.go`
+//! `modifyProcessLabel`, `internal/cri/util/util.go` `GetPassthroughAnnotations`.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,8 @@ pub struct HandlerTerms<'a> {
     pub pod_annotations: &'a [String],
     /// What privileged containers get of the node's devices.
     pub devices: PrivilegedDevices,
+    /// Whether it runs them in virtual machines.
+    pub is_vm: bool,
 }
 
 /// What a privileged container gets of the node's devices.
@@ -30,10 +32,11 @@ pub enum PrivilegedDevices {
     None,
 }
 
-/// The spec as the handler wants it. What Berth itself annotates stays.
+/// The spec as the handler wants it, with this SELinux label where it runs virtual machines. What Berth itself annotates stays.
 #[must_use]
 pub fn with_terms(
     mut spec: Spec,
+    vm_label: Option<&str>,
     annotations: &BTreeMap<String, String>,
     is_privileged: bool,
     terms: HandlerTerms<'_>,
@@ -44,6 +47,9 @@ pub fn with_terms(
     let own = spec.annotations_mut().get_or_insert_default();
     for (name, value) in passed {
         own.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    if let Some(process) = spec.process_mut().as_mut().filter(|_| terms.is_vm) {
+        process.set_selinux_label(vm_label.map(str::to_owned));
     }
     let Some(linux) = spec.linux_mut().as_mut().filter(|_| is_privileged) else { return spec };
     if terms.devices == PrivilegedDevices::All {

@@ -17,6 +17,7 @@ use crate::{
         hostname::HostNames,
     },
     paths,
+    selinux::RelabelPlace,
     spec::{IpcMode, Mount, MountPropagation, SubPath, VolumeSource},
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Mounts {
     pub(super) image_volumes: Vec<ImageVolume>,
     pub(super) sub_paths: Vec<SubPathBind>,
     pub(super) sources: Vec<MountSource>,
+    /// What is labelled for the container, where SELinux gives labels.
+    pub(super) labelled: Vec<RelabelPlace>,
     /// Propagation of the root file system, when a mount needs it to be more than private.
     pub(super) root_propagation: Option<&'static str>,
 }
@@ -62,13 +65,14 @@ pub(super) fn mounts(
         }
     }
     if matches!(inputs.pod.ipc, IpcMode::Node) && !taken(&binds, DEV_SHM) {
-        binds.push(Bind::new(DEV_SHM.to_owned(), DEV_SHM.to_owned()));
+        binds.push(Bind::of_node(DEV_SHM));
     }
     image_volumes(inputs, &mut binds, &mut all.image_volumes)?;
 
     // A mount must not cover one below it that was made before.
     binds.sort_by_key(|bind| bind.to.matches('/').count());
     all.root_propagation = root_propagation(&binds);
+    all.labelled = binds.iter().filter_map(|bind| bind.labelled.clone()).collect();
     all.mounts = base(inputs, &binds);
     all.mounts.extend(binds.iter().map(|bind| bind.mount(maps)));
     Ok(all)
@@ -83,6 +87,8 @@ struct Bind {
     propagation: MountPropagation,
     /// Whether it shows the node's owners, for which they are shifted in a user namespace.
     has_node_owners: bool,
+    /// What of it is the pod's own, and labelled as that. Of the node's nothing is, wherever it is mounted (CVE-2021-43816).
+    labelled: Option<RelabelPlace>,
 }
 
 /// What a container may do with a mount.
@@ -106,9 +112,17 @@ impl Access {
 }
 
 impl Bind {
-    fn new(from: String, to: String) -> Self {
+    /// Of the node.
+    fn of_node(path: &str) -> Self {
         let (access, propagation) = (Access::ReadWrite, MountPropagation::Private);
-        Self { from, to, access, propagation, has_node_owners: true }
+        let (from, to) = (path.to_owned(), path.to_owned());
+        Self { from, to, access, propagation, has_node_owners: true, labelled: None }
+    }
+
+    /// Of the pod's own directory.
+    fn own(from: String, to: String) -> Self {
+        let labelled = Some(RelabelPlace { root: from.clone(), part: None });
+        Self { from, labelled, ..Self::of_node(&to) }
     }
 
     /// In a user namespace files belong to whom they do on the node, by number.
@@ -144,7 +158,10 @@ fn volume_binds(
             volume: mount.volume.to_string(),
             container: container.name.to_string(),
         })?;
-        let from = match sub_path(mount, environment, budget)? {
+        let sub_path = sub_path(mount, environment, budget)?;
+        let labelled = source.is_some_and(is_labelled);
+        let labelled = labelled.then(|| RelabelPlace { root: volume.clone(), part: sub_path.clone() });
+        let from = match sub_path {
             None => volume.clone(),
             Some(sub_path) => {
                 let target =
@@ -169,6 +186,7 @@ fn volume_binds(
             propagation: mount.propagation,
             // Those of an image are shifted where it is mounted.
             has_node_owners: !is_image,
+            labelled,
         });
     }
     Ok(binds)
@@ -193,6 +211,14 @@ fn is_host_path(source: Option<&VolumeSource>, from: &str) -> bool {
         VolumeSource::HostPath { path, .. } => path == from,
         VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) | VolumeSource::Image { .. } => false,
     })
+}
+
+/// Whether what is in a volume is labelled for those who mount it (`SELinuxRelabel` of `GetAttributes`, `pkg/volume/*`).
+fn is_labelled(source: &VolumeSource) -> bool {
+    match source {
+        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) => true,
+        VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => false,
+    }
 }
 
 /// Whether a volume is not for containers to write, whatever they ask for: the agent keeps its content up to date, or it is an image
@@ -240,7 +266,7 @@ fn sub_path(
 
 fn etc_hosts(inputs: &ContainerInputs<'_>, names: &HostNames, files: &mut Vec<HostFile>) -> Option<Bind> {
     let file = files::etc_hosts(inputs.node, inputs.pod, names, inputs.network)?;
-    let bind = Bind::new(file.path.clone(), ETC_HOSTS.to_owned());
+    let bind = Bind::own(file.path.clone(), ETC_HOSTS.to_owned());
     files.push(file);
     Some(bind)
 }
@@ -257,7 +283,7 @@ fn termination_log(
     let to = mount_point(wanted)?;
     let path = paths::termination_log(&node.paths, &pod.uid, &container.name, id);
     files.push(file(path.clone(), 0o666, String::new(), ExistingFile::Keep));
-    Ok(Some(Bind::new(path, to)))
+    Ok(Some(Bind::own(path, to)))
 }
 
 fn etc_hostname(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Result<Bind, ConfigError> {
@@ -277,7 +303,7 @@ fn resolv_conf(inputs: &ContainerInputs<'_>, files: &mut Vec<HostFile>) -> Resul
 /// Files that the runtime adds are as writable as the root file system.
 fn read_only_as_root(inputs: &ContainerInputs<'_>, from: String, to: &str) -> Bind {
     let access = if inputs.container.security.read_only_root { Access::ReadOnly } else { Access::ReadWrite };
-    Bind { access, ..Bind::new(from, to.to_owned()) }
+    Bind { access, ..Bind::own(from, to.to_owned()) }
 }
 
 /// The image's `VOLUME`s that the pod mounts nothing on. A path that goes up is refused: what is copied from it must be the
@@ -302,7 +328,7 @@ fn image_volumes(
         }
         let target = paths::image_volume(&node.paths, &pod.uid, &container.name, id, index);
         volumes.push(ImageVolume { target: target.clone(), image_path: to.clone() });
-        binds.push(Bind::new(target, to));
+        binds.push(Bind::own(target, to));
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::{
     image::ImageInfo,
     oci::HostFile,
     paths,
+    selinux::{self, Relabel},
     spec::{Container, MountPropagation, NetworkMode, Pod},
     status::NetworkStatus,
     users::HostIds,
@@ -50,6 +51,8 @@ pub struct ContainerInputs<'a> {
     pub target: Option<u32>,
     /// Ids of the node that are the pod's, where it has a user namespace of its own.
     pub ids: Option<HostIds>,
+    /// SELinux level of the pod's own, where it has one.
+    pub level: Option<&'a str>,
     /// Addresses of the pod, once wired.
     pub network: Option<&'a NetworkStatus>,
     /// Where each volume of the pod is on the node.
@@ -69,6 +72,10 @@ pub struct ContainerPlan {
     pub seccomp_file: Option<String>,
     /// AppArmor profile to complete the spec with, once it is loaded.
     pub app_armor: Option<AppArmorChoice>,
+    /// SELinux label of its process where that runs in a virtual machine.
+    pub vm_label: Option<String>,
+    /// Files of the pod to label, once all of them are there.
+    pub relabel: Option<Relabel>,
     /// Devices of the node to complete the spec with.
     pub host_devices: HostDevices,
     /// Files to write.
@@ -176,7 +183,8 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
     let mut budget = Budget::whole();
     let env = process::environment(inputs, &mut budget)?;
     let maps = inputs.ids.map(linux::maps).transpose()?;
-    let process = process::process(inputs, &env, &mut budget, user)?;
+    let labels = selinux::labels(node.se_linux.as_ref(), pod, container, inputs.level)?;
+    let process = process::process(inputs, &env, &mut budget, (user, labels.process))?;
     let mounts = mounts::mounts(inputs, &env, &mut budget, &names, maps.as_deref())?;
     let seccomp = linux::seccomp_choice(inputs);
 
@@ -190,10 +198,15 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
         .set_annotations(Some(annotations::annotations(inputs).into_iter().collect()))
         .set_linux(Some(linux::linux(inputs, &seccomp, maps.as_deref(), mounts.root_propagation)?))
         .set_mounts(Some(mounts.mounts));
+    if let Some(linux) = spec.linux_mut() {
+        linux.set_mount_label(labels.mount.clone());
+    }
     Ok(ContainerPlan {
         spec,
         seccomp_file: seccomp.file(),
         app_armor: app_armor::choice(inputs)?,
+        vm_label: labels.vm_process,
+        relabel: labels.mount.map(|label| Relabel { label, places: mounts.labelled }),
         host_devices: if container.security.privileged { HostDevices::All } else { HostDevices::None },
         files: mounts.files,
         image_volumes: mounts.image_volumes,

@@ -79,7 +79,7 @@ pub(super) fn process(
     inputs: &ContainerInputs<'_>,
     environment: &Environment,
     budget: &mut Budget,
-    user: User,
+    (user, label): (User, Option<String>),
 ) -> Result<Process, ConfigError> {
     let ContainerInputs { node, pod, container, .. } = *inputs;
     let escalation = container.security.allow_privilege_escalation;
@@ -94,7 +94,7 @@ pub(super) fn process(
         .set_no_new_privileges(Some(escalation == Some(false)))
         .set_rlimits(None)
         .set_apparmor_profile(None)
-        .set_selinux_label(None)
+        .set_selinux_label(label)
         .set_oom_score_adj(Some(oom::score_adj(pod, container, node)));
     Ok(process)
 }

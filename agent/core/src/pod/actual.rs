@@ -61,6 +61,19 @@ impl Life {
         self.spec.users == UserMode::Pod && self.record.ids.is_none() && self.stage() == Stage::Run
     }
 
+    /// Whether it is to have an SELinux level of its own, on a node whose policy has levels, and has none.
+    #[must_use]
+    pub fn lacks_level(&self) -> bool {
+        self.record.level.is_none() && self.stage() == Stage::Run
+    }
+
+    /// SELinux levels that are its own or that it names.
+    pub fn levels(&self) -> impl Iterator<Item = &str> {
+        let of_containers = self.spec.all_containers().map(|container| &container.security.se_linux);
+        let named = std::iter::once(&self.spec.security.se_linux).chain(of_containers);
+        self.record.level.iter().chain(named.map(|options| &options.level)).map(String::as_str)
+    }
+
     /// Whether the pod has a network of its own.
     #[must_use]
     pub fn is_wired(&self) -> bool {

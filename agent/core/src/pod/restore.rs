@@ -62,6 +62,11 @@ impl PodMachine {
         self.life.record.ids = ids;
     }
 
+    /// The SELinux level that is its own from now on. None is to be had when every pod has one.
+    pub(crate) fn give_level(&mut self, level: Option<String>) {
+        self.life.record.level = level;
+    }
+
     /// It may not begin. Source: `rejectPod` of `pkg/kubelet/kubelet.go`.
     pub(crate) fn reject(&mut self, reason: &str, why: &str, now: Now) {
         let message = format!("Pod was rejected: {why}");

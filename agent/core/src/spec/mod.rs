@@ -26,8 +26,8 @@ pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 pub use resources::{CpuMemory, QosClass, Quantities, Resizable, ResourceField, ResourceSelector, Resources};
 pub use scheduling::{NodeTerm, Operator, Requirement, Scheduling, Toleration, TolerationOperator};
 pub use security::{
-    AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, Seccomp,
-    SupplementalGroupsPolicy,
+    AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, SeLinuxOptions,
+    Seccomp, SupplementalGroupsPolicy,
 };
 pub use volume::{
     ContentKind, ContentVolume, DownwardFile, DownwardSource, HostPathType, KeyToPath, Medium, ObjectFiles,

@@ -25,6 +25,8 @@ pub struct PodSecurity {
     pub seccomp: Option<Seccomp>,
     /// AppArmor profile of every container that does not name its own.
     pub app_armor: Option<AppArmorProfile>,
+    /// SELinux label of every container that does not name its own.
+    pub se_linux: SeLinuxOptions,
 }
 
 /// `supplementalGroupsPolicy` (KEP-3619).
@@ -70,6 +72,8 @@ pub struct ContainerSecurity {
     pub seccomp: Option<Seccomp>,
     /// AppArmor profile.
     pub app_armor: Option<AppArmorProfile>,
+    /// SELinux label.
+    pub se_linux: SeLinuxOptions,
 }
 
 /// Changes to the default capability set; names without `CAP_`, upper case; `ALL` stands for all.
@@ -111,4 +115,26 @@ pub enum AppArmorProfile {
     RuntimeDefault,
     /// One that the node has loaded, by its name.
     Localhost(String),
+}
+
+/// `seLinuxOptions`: parts of a label, as written. One that is empty is the node's to choose.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeLinuxOptions {
+    /// User.
+    pub user: String,
+    /// Role.
+    pub role: String,
+    /// Type.
+    pub kind: String,
+    /// MLS or MCS level.
+    pub level: String,
+}
+
+impl SeLinuxOptions {
+    /// Whether it says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { user, role, kind, level } = self;
+        [user, role, kind, level].into_iter().all(String::is_empty)
+    }
 }

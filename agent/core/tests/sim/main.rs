@@ -55,6 +55,8 @@ mod restart_all;
 #[cfg(test)]
 mod run;
 #[cfg(test)]
+mod selinux;
+#[cfg(test)]
 mod server;
 #[cfg(test)]
 mod starts;

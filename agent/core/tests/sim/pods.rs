@@ -55,6 +55,7 @@ pub(crate) fn node() -> NodeConfig {
         crash_backoff_max: Duration::from_secs(300),
         seccomp_default: false,
         app_armor: AppArmor::Absent,
+        se_linux: None,
         unsafe_sysctls: Vec::new(),
         oom_score_floor: -999,
         kernel_capabilities: u64::MAX,

@@ -257,7 +257,7 @@ async fn fields_that_nobody_acts_on_are_told_once() {
     };
     let plain = |image: &str| json!({"name": "main", "image": image, "resizePolicy": []});
     let labelled = |image: &str| {
-        let security = json!({"seLinuxOptions": {"level": "s0"}});
+        let security = json!({"capabilities": {"add": ["CAP_CHOWN"]}});
         json!({"name": "main", "image": image, "securityContext": security})
     };
     for recorded in [None, Some(1)] {
@@ -276,7 +276,7 @@ async fn fields_that_nobody_acts_on_are_told_once() {
             pods.want(with(generation, json!([container])));
             pods.desired();
             let told = happened.try_recv().ok().map(|told| (told.reason, told.message));
-            let field = "spec.containers[0].securityContext.seLinuxOptions";
+            let field = "spec.containers[0].securityContext.capabilities.add[0]";
             let text = format!("This node's agent does not act on {field}: the pod runs without");
             let expected = is_told.then(|| ("UnsupportedField".to_owned(), text));
             assert_eq!(told, expected, "{generation} after {recorded:?}");

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use berth_core::selinux::CATEGORIES;
 use toml::Value;
 
 use super::{
@@ -33,6 +34,10 @@ pub struct Section {
     pub systemd_cgroup: Option<Said<bool>>,
     /// `disable_apparmor`: containers get no profile.
     pub disable_apparmor: bool,
+    /// `enable_selinux`: containers get labels where the kernel has SELinux.
+    pub enable_selinux: bool,
+    /// `selinux_category_range`: of how many categories their levels are made.
+    pub selinux_categories: u32,
     /// Snapshotter of images.
     pub snapshotter: Option<Said<String>>,
     /// Registry settings, searched in order.
@@ -55,6 +60,8 @@ impl Default for Section {
             runtimes: BTreeMap::from([(RUNC.0.to_owned(), Shim::default())]),
             systemd_cgroup: None,
             disable_apparmor: false,
+            enable_selinux: false,
+            selinux_categories: CATEGORIES,
             snapshotter: None,
             registry_dirs: None,
             cni_conf_dir: None,
@@ -125,6 +132,7 @@ impl Section {
         let runtimes = runtimes(runtime, &mut faults);
         let default_runtime =
             of_runtime.text(&["containerd", "default_runtime_name"]).unwrap_or(default.default_runtime);
+        let enable_selinux = of_runtime.flag(&["enable_selinux"]);
         let section = Self {
             snapshotter: of_images.text(&["snapshotter"]),
             registry_dirs: of_images.text(&["registry", "config_path"]).map(search_list),
@@ -139,6 +147,8 @@ impl Section {
                 .map(paths),
             systemd_cgroup: systemd_cgroup(runtime, &runtimes, &default_runtime.value),
             disable_apparmor: of_runtime.flag(&["disable_apparmor"]),
+            enable_selinux,
+            selinux_categories: of_runtime.categories(&["selinux_category_range"], enable_selinux),
             not_acted_on: unacted::found(runtime, images),
             default_runtime,
             runtimes,
@@ -230,6 +240,20 @@ impl Reader<'_> {
 
     fn flag(&mut self, path: &[&str]) -> bool {
         self.value(path, "true or false", Value::as_bool).is_some_and(|said| said.value)
+    }
+
+    /// Of how many categories levels are made; of all where nothing is said. As for containerd, another number is wrong only where SELinux
+    /// is enabled (`initPlatform` of `internal/cri/server/service_linux.go`); of a single one no pair can be made.
+    fn categories(&mut self, path: &[&str], is_enabled: bool) -> u32 {
+        let Some(Said { value, file }) = self.value(path, "a number", Value::as_integer) else {
+            return CATEGORIES;
+        };
+        let given = u32::try_from(value).ok().filter(|number| (2..=CATEGORIES).contains(number));
+        if given.is_none() && value > 0 && is_enabled {
+            let message = format!("{value} is not within 2 and {CATEGORIES}");
+            self.faults.push(fault(&file, &format!("{}{}", self.at, path.join(".")), message));
+        }
+        given.unwrap_or(CATEGORIES)
     }
 
     fn value<T>(&mut self, path: &[&str], kind: &str, read: impl Fn(&Value) -> Option<T>) -> Option<Said<T>> {

@@ -322,3 +322,38 @@ fn what_is_not_acted_on_is_told_unless_it_is_containerds_default() {
         ]
     );
 }
+
+#[test]
+fn labels_are_made_where_selinux_is_enabled_of_as_many_categories_as_are_said() {
+    let at = "[plugins.'io.containerd.cri.v1.runtime']\n";
+    for (text, expected) in [
+        ("", Ok((false, 1024))),
+        ("enable_selinux = true", Ok((true, 1024))),
+        ("enable_selinux = true\nselinux_category_range = 0", Ok((true, 1024))),
+        ("selinux_category_range = -3", Ok((false, 1024))),
+        ("selinux_category_range = 2", Ok((false, 2))),
+        ("selinux_category_range = 1024", Ok((false, 1024))),
+        ("selinux_category_range = 1", Ok((false, 1024))),
+        ("selinux_category_range = 1025", Ok((false, 1024))),
+        (
+            "enable_selinux = true\nselinux_category_range = 1",
+            Err("selinux_category_range: 1 is not within 2 and 1024"),
+        ),
+        (
+            "enable_selinux = true\nselinux_category_range = 1025",
+            Err("selinux_category_range: 1025 is not within 2 and 1024"),
+        ),
+        ("selinux_category_range = \"all\"", Err("selinux_category_range: is not a number")),
+        ("enable_selinux = 1", Err("enable_selinux: is not true or false")),
+    ] {
+        let found = section(&[("config.toml", &format!("version = 3\n{at}{text}\n"))]);
+        let found = found.map(|section| {
+            assert!(section.not_acted_on.is_empty(), "{:?}", section.not_acted_on);
+            (section.enable_selinux, section.selinux_categories)
+        });
+        match expected {
+            Ok(expected) => assert_eq!(found, Ok(expected), "{text}"),
+            Err(expected) => assert!(found.unwrap_err().ends_with(expected), "{text}"),
+        }
+    }
+}

@@ -37,7 +37,7 @@ impl Default {
 }
 
 /// Of running.
-const RUNTIME: [(&[&str], Default); 17] = [
+const RUNTIME: [(&[&str], Default); 16] = [
     // No device of a plugin reaches a pod yet.
     (&["cdi_spec_dirs"], Default::Texts(&["/etc/cdi", "/var/run/cdi"])),
     (&["cni", "ip_pref"], Default::Empty),
@@ -47,7 +47,6 @@ const RUNTIME: [(&[&str], Default); 17] = [
     (&["device_ownership_from_security_context"], Default::Empty),
     (&["disable_hugetlb_controller"], Default::Yes),
     (&["disable_proc_mount"], Default::Empty),
-    (&["enable_selinux"], Default::Empty),
     (&["enable_unprivileged_icmp"], Default::Yes),
     (&["enable_unprivileged_ports"], Default::Yes),
     (&["ignore_image_defined_volumes"], Default::Empty),

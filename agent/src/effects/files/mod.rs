@@ -5,6 +5,7 @@ pub(super) mod dirs;
 pub(super) mod env_file;
 pub(super) mod host_files;
 pub(super) mod mount_source;
+pub(super) mod relabel;
 pub(super) mod sub_path;
 pub(super) mod termination;
 pub(super) mod volumes;

@@ -5,6 +5,7 @@ use berth_core::{
     oci::{
         ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, PartOf, SubPathBind,
     },
+    selinux::RelabelPlace,
     spec::{FileKeyRef, HostPathType, Medium, MountPropagation},
 };
 use containerd_client::types::Mount;
@@ -216,6 +217,20 @@ impl From<ImageVolumeText> for ImageVolume {
     fn from(text: ImageVolumeText) -> Self {
         let ImageVolumeText { target, image_path } = text;
         Self { target, image_path }
+    }
+}
+
+/// `RelabelPlace`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) struct RelabelText {
+    pub(in crate::effects) root: String,
+    pub(in crate::effects) part: Option<String>,
+}
+
+impl From<&RelabelPlace> for RelabelText {
+    fn from(place: &RelabelPlace) -> Self {
+        let RelabelPlace { root, part } = place.clone();
+        Self { root, part }
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     sub_path::Stage,
     wire::{
         DeviceText, EmptyDirText, FileKeyText, FileText, HostPathText, ImageVolumeText, LayerText,
-        MountSourceText, Place, SubPathText,
+        MountSourceText, Place, RelabelText, SubPathText,
     },
 };
 use crate::{
@@ -79,6 +79,8 @@ pub(in crate::effects) enum Work {
         app_armor: AppArmorParts,
         devices: bool,
     },
+    /// Gives files of a pod an SELinux label.
+    Relabel { label: String, places: Vec<RelabelText> },
     /// Copies what an image has at its `VOLUME`s.
     ImageVolumes { layers: Vec<LayerText>, scratch: String, volumes: Vec<ImageVolumeText> },
     /// Mounts a snapshot of an image for a volume, read-only.

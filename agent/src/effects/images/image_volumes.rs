@@ -195,7 +195,8 @@ fn copy_file(source: &OwnedFd, target: &OwnedFd, name: &CStr, stat: &Stat) -> io
 }
 
 /// Copies extended attributes, capabilities of files among them. Those that the volume's file system does not take are
-/// left out, as containerd does (`copyExistingContents` of `internal/cri/opts/container.go`), and so are the snapshotter's own.
+/// left out, as containerd does (`copyExistingContents` of `internal/cri/opts/container.go`), and so are the SELinux label, which is the pod's
+/// to have, and the snapshotter's own.
 fn copy_attributes(source: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let mut names = vec![0; ATTRIBUTES_MAX];
     let length = match flistxattr(&source, &mut names) {
@@ -205,7 +206,7 @@ fn copy_attributes(source: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let mut value = vec![0; ATTRIBUTES_MAX];
     for name in names[..length].split_inclusive(|byte| *byte == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-        if name.to_bytes().starts_with(b"trusted.overlay.") {
+        if name == c"security.selinux" || name.to_bytes().starts_with(b"trusted.overlay.") {
             continue;
         }
         let length = fgetxattr(&source, name, &mut value)?;
@@ -249,6 +250,7 @@ mod tests {
         // `cap_net_bind_service=ep`, as `setcap` writes it.
         let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         fsetxattr(&file, c"security.capability", &capability, XattrFlags::empty()).unwrap();
+        fsetxattr(&file, c"security.selinux", b"a:b:c", XattrFlags::empty()).unwrap();
         symlink("/etc/shadow", data.join("link")).unwrap();
         fs::set_permissions(&data, fs::Permissions::from_mode(0o1777)).unwrap();
 
@@ -270,6 +272,9 @@ mod tests {
             fgetxattr(fs::File::open(made.join("other")).unwrap(), c"security.capability", &mut value)
                 .unwrap();
         assert_eq!(value[..length], capability);
+        let labelled =
+            fgetxattr(fs::File::open(made.join("other")).unwrap(), c"security.selinux", &mut value);
+        assert_eq!(labelled, Err(Errno::NODATA));
         assert_eq!(fs::read_link(made.join("link")).unwrap(), Path::new("/etc/shadow"));
         assert_eq!(fs::metadata(&made).unwrap().mode() & 0o7777, 0o1777);
     }

@@ -73,6 +73,8 @@ fn start() -> Box<StartRequest> {
             spec: Default::default(),
             seccomp_file: None,
             app_armor: None,
+            vm_label: None,
+            relabel: None,
             host_devices: HostDevices::None,
             files: Vec::new(),
             image_volumes: Vec::new(),

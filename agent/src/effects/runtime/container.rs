@@ -51,9 +51,10 @@ pub(in crate::effects) async fn start(
     let handler = handlers::of_sandbox(host, &request.pod, &request.sandbox).await?;
     let runtime = Runtime::of(host, &handler);
     let request = &with_values(host, request).await?;
-    let spec = prepare::container(host, request).await?;
+    let spec = prepare::container(host, request, runtime.own_shm(request)).await?;
     let is_privileged = request.container.security.privileged;
-    let spec = oci::with_terms(spec, &request.pod.annotations, is_privileged, handler.terms());
+    let vm_label = request.plan.vm_label.as_deref();
+    let spec = oci::with_terms(spec, vm_label, &request.pod.annotations, is_privileged, handler.terms());
     // Whose files hang takes nobody's place.
     let _place = host.lanes.enter(Lane::Start, RUNTIME).await?;
     host.failpoint.reach("container.files-written");

@@ -110,6 +110,12 @@ impl Grouped<'_> {
         spec
     }
 
+    /// Where the pod's `/dev/shm` is held for a container that mounts it.
+    pub(super) fn own_shm(self, request: &StartRequest) -> Option<PathBuf> {
+        let has_it = request.plan.spec.mounts().iter().flatten().any(is_own_shm);
+        has_it.then(|| self.dir(&request.sandbox).join(holder::SHM))
+    }
+
     /// By a label, since containerd refuses containers in sandboxes that have no controller.
     pub(super) fn options(self) -> Result<Option<Any>, Failure> {
         let driver = self.host.node().cgroups.driver;

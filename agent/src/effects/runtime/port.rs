@@ -2,7 +2,7 @@
 //!
 //! A closed set of two, so an enum: each has a file of its own, and nothing else asks which it is.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use berth_core::{
     failure::Failure,
@@ -89,6 +89,14 @@ impl<'a> Runtime<'a> {
         match self {
             Self::Berth(_) => spec,
             Self::Grouped(grouped) => grouped.adapt(request, spec),
+        }
+    }
+
+    /// Where the pod's `/dev/shm` is that this agent holds for a container; our shim labels its own.
+    pub(super) fn own_shm(self, request: &StartRequest) -> Option<PathBuf> {
+        match self {
+            Self::Berth(_) => None,
+            Self::Grouped(grouped) => grouped.own_shm(request),
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, Read},
     os::unix::fs::{FileTypeExt, MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -12,6 +12,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     oci::{self, ConfigError, ContainerPlan, HostDevice, HostDeviceKind, HostDevices, NodeParts},
     pod::port::{start::StartRequest, volume::not_mounted},
+    selinux::Relabel,
 };
 use oci_spec::runtime::Spec;
 
@@ -21,6 +22,7 @@ use crate::{
         files::{
             app_armor::{self, AppArmorParts, Places},
             sub_path::Stage,
+            wire::RelabelText,
             work::{Answer, Called, FILES, PATH, TREE, Work},
         },
         host::Host,
@@ -40,10 +42,30 @@ const DEV_DEPTH_MAX: usize = 4;
 const DEV_SKIPPED: [&str; 7] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"];
 
 /// Puts everything of the plan in place and returns the spec to run.
-pub(in crate::effects) async fn container(
+pub(super) async fn container(
     host: &Arc<Host>,
     request: &Arc<StartRequest>,
+    own_shm: Option<PathBuf>,
 ) -> Result<Spec, Failure> {
+    let spec = without_labels(host, request).await?;
+    relabel(host, request, own_shm).await?;
+    Ok(spec)
+}
+
+/// Labels what of the pod the container mounts, now that all of it is there: with what its runtime has mounted for the pod, where that is
+/// not our shim's.
+async fn relabel(host: &Host, request: &StartRequest, own_shm: Option<PathBuf>) -> Result<(), Failure> {
+    let Some(Relabel { label, places }) = &request.plan.relabel else { return Ok(()) };
+    let shm = own_shm.map(|path| RelabelText { root: path.display().to_string(), part: None });
+    let places: Vec<RelabelText> = places.iter().map(Into::into).chain(shm).collect();
+    let Some(path) = places.first().map(|place| place.root.clone()) else { return Ok(()) };
+    let what = format!("labels of container {}", request.container.name);
+    let called = Called { what: &what, path: &path, sort: Sort::Own, within: TREE };
+    let work = Work::Relabel { label: label.clone(), places };
+    host.work(request.pod.uid.as_str(), called, &work).await.map(drop)
+}
+
+async fn without_labels(host: &Arc<Host>, request: &Arc<StartRequest>) -> Result<Spec, Failure> {
     let (plan, pod, name) = (&request.plan, request.pod.uid.as_str(), &request.container.name);
     if let Some(first) = plan.image_volumes.first() {
         let layers = rootfs::mounts(host, &request.id).await?.iter().map(Into::into).collect();

@@ -17,6 +17,8 @@ use containerd_client::{
     types::{Mount, v1::Status},
 };
 
+use oci_spec::runtime::Spec;
+
 use super::{
     port::{Runtime, Stdio},
     text,
@@ -54,6 +56,7 @@ pub(super) async fn create(
         let called = Called { what: &what, path: &mark, sort: Sort::Own, within: FILES };
         host.work(request.pod.uid.as_str(), called, &Work::Clear(mark.clone())).await?;
     }
+    give_label(&mut rootfs, &request.plan.spec);
     let tty = request.container.stdio.tty;
     let Stdio { input, output } = runtime.stdio(request)?;
     let create = CreateTaskRequest {
@@ -190,9 +193,18 @@ fn make_volatile(mount: &mut Mount) -> Option<String> {
     Some(mark)
 }
 
+/// Has a root file system mounted with the SELinux label of its container. Source: `handleMounts` of containerd's `client/container.go`.
+fn give_label(rootfs: &mut [Mount], spec: &Spec) {
+    let Some(label) = spec.linux().as_ref().and_then(|linux| linux.mount_label().as_deref()) else { return };
+    for mount in rootfs {
+        mount.options.push(format!("context=\"{label}\""));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use containerd_client::services::v1::GetResponse;
+    use oci_spec::runtime::Linux;
     use tokio::time::timeout;
 
     use super::*;
@@ -216,6 +228,23 @@ mod tests {
             let fake = Fake::answering(messages, ending).await;
             let removed = timeout(LONG, remove(&fake.containerd, &id)).await.expect("an end");
             assert_eq!(removed.ok(), expected, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn a_root_file_system_has_the_label_of_its_containers_mounts() {
+        let label = "system_u:object_r:container_file_t:s0:c1,c2";
+        for (label, expected) in [
+            (None, &["ro"][..]),
+            (Some(label.to_owned()), &["ro", "context=\"system_u:object_r:container_file_t:s0:c1,c2\""]),
+        ] {
+            let mut spec = Spec::default();
+            let mut linux = Linux::default();
+            linux.set_mount_label(label);
+            spec.set_linux(Some(linux));
+            let mut rootfs = vec![Mount { options: vec!["ro".to_owned()], ..Mount::default() }];
+            give_label(&mut rootfs, &spec);
+            assert_eq!(rootfs[0].options, expected);
         }
     }
 

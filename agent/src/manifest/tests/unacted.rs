@@ -70,9 +70,9 @@ fn every_field_of_pods_is_acted_on_or_named() {
         restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
         volumeMounts workingDir";
     let security = "allowPrivilegeEscalation appArmorProfile capabilities privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot \
-        runAsUser seccompProfile";
-    let pod_security = "appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seccompProfile supplementalGroups \
-        supplementalGroupsPolicy sysctls";
+        runAsUser seLinuxOptions seccompProfile";
+    let pod_security = "appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seLinuxChangePolicy seLinuxOptions \
+        seccompProfile supplementalGroups supplementalGroupsPolicy sysctls";
     let mount = "mountPath mountPropagation name readOnly recursiveReadOnly subPath subPathExpr";
     let mut all: BTreeSet<String> = [
         others::<PodSpec>("spec.", pod),
@@ -170,11 +170,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
         ("spec.schedulerName", "/spec/schedulerName", json!("mine")),
         ("spec.schedulingGates", "/spec/schedulingGates", named_object),
         ("spec.serviceAccount", "/spec/serviceAccount", json!("mine")),
-        (
-            "spec.securityContext.seLinuxOptions",
-            "/spec/securityContext",
-            json!({ "seLinuxOptions": { "level": "s0" } }),
-        ),
         ("spec.securityContext.windowsOptions", "/spec/securityContext", json!({ "windowsOptions": {} })),
         (
             "spec.volumes[].*",

@@ -41,6 +41,8 @@ fn start(kind: ContainerKind) -> Act {
         spec: Default::default(),
         seccomp_file: None,
         app_armor: None,
+        vm_label: None,
+        relabel: None,
         host_devices: HostDevices::None,
         files: Vec::new(),
         image_volumes: Vec::new(),

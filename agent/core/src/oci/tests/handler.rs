@@ -34,8 +34,9 @@ fn annotations_that_the_handler_names_are_passed_and_none_of_ours_is_replaced() 
     let plain = spec(&bench);
     let of = |patterns: &[&str]| {
         let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.into()).collect();
-        let terms = HandlerTerms { pod_annotations: &patterns, devices: PrivilegedDevices::All };
-        with_terms(plain.clone(), &bench.pod.annotations, false, terms)
+        let terms =
+            HandlerTerms { pod_annotations: &patterns, devices: PrivilegedDevices::All, is_vm: false };
+        with_terms(plain.clone(), None, &bench.pod.annotations, false, terms)
     };
     assert_eq!(of(&[]), plain, "without a word nothing of the pod is passed");
     let passed = of(&["io.katacontainers.*", "io.kubernetes.*"]);
@@ -56,8 +57,8 @@ fn privileged_containers_get_the_devices_that_the_handler_leaves_them() {
         (false, PrivilegedDevices::All, false, false),
     ] {
         let bench = Bench::with(|bench| bench.container.security.privileged = is_privileged);
-        let terms = HandlerTerms { pod_annotations: &[], devices };
-        let spec = with_terms(spec(&bench), &bench.pod.annotations, is_privileged, terms);
+        let terms = HandlerTerms { pod_annotations: &[], devices, is_vm: false };
+        let spec = with_terms(spec(&bench), None, &bench.pod.annotations, is_privileged, terms);
         let linux = spec.linux().clone().unwrap();
         let found = linux.devices().as_ref().is_some_and(|devices| !devices.is_empty());
         let rules = linux.resources().clone().unwrap().devices().clone().unwrap();

@@ -329,6 +329,7 @@ fn cve_2021_43816_nothing_of_the_node_is_relabelled() {
     for bench in [Bench::new(), bench] {
         assert_eq!(linux(&bench).mount_label(), &None);
         assert_eq!(bench.process().selinux_label(), &None);
+        assert_eq!(bench.plan().unwrap().relabel, None);
         assert!(bench.spec().mounts().iter().flatten().all(|mount| {
             mount.options().iter().flatten().all(|option| !matches!(option.as_str(), "z" | "Z"))
         }));

@@ -11,6 +11,7 @@ mod mounts;
 mod oom;
 mod process;
 mod properties;
+mod selinux;
 mod user;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ struct Bench {
     image: ImageInfo,
     accounts: Accounts,
     ids: Option<HostIds>,
+    level: Option<&'static str>,
     network: Option<NetworkStatus>,
     volumes: BTreeMap<VolumeName, String>,
     recursive_read_only: bool,
@@ -55,6 +57,7 @@ impl Bench {
             image: fixtures::image(),
             accounts: fixtures::accounts(),
             ids: None,
+            level: None,
             network: Some(NetworkStatus { ips: vec!["10.1.2.3".parse().unwrap()] }),
             volumes: BTreeMap::new(),
             recursive_read_only: false,
@@ -86,6 +89,7 @@ impl Bench {
             image: &self.image,
             accounts: &self.accounts,
             ids: self.ids,
+            level: self.level,
             network: self.network.as_ref(),
             volumes: &self.volumes,
             recursive_read_only: self.recursive_read_only,

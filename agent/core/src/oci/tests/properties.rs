@@ -6,7 +6,10 @@ use super::Bench;
 use crate::{
     id::{ContainerName, PodUid, VolumeName},
     oci::{NodeParts, complete},
-    spec::{EnvSource, EnvVar, Mount, MountPropagation, RecursiveReadOnly, SubPath},
+    selinux::SeLinux,
+    spec::{
+        EnvSource, EnvVar, Medium, Mount, MountPropagation, RecursiveReadOnly, SubPath, Volume, VolumeSource,
+    },
 };
 
 /// Text with the characters that have a meaning somewhere.
@@ -28,9 +31,16 @@ fn hostile() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn hostile_text_makes_a_plan_below_the_pods_directory_or_an_error(texts in proptest::collection::vec(hostile(), 14)) {
+    fn hostile_text_makes_a_plan_below_the_pods_directory_or_an_error(texts in proptest::collection::vec(hostile(), 15)) {
         let text = |index: usize| texts[index].clone();
         let bench = Bench::with(|bench| {
+            bench.node.se_linux = Some(SeLinux::of("process = a:b:c:s0\nfile = d:e:f:s0", 1024));
+            bench.level = Some("s0:c1,c2");
+            bench.container.security.se_linux.kind = text(14);
+            bench.pod.volumes = vec![Volume {
+                name: VolumeName::new(text(12)),
+                source: VolumeSource::EmptyDir { medium: Medium::Disk, size_limit_bytes: None },
+            }];
             bench.pod.uid = PodUid::new(text(0));
             bench.container.name = ContainerName::new(text(1));
             bench.container.env = vec![
@@ -44,7 +54,7 @@ proptest! {
             bench.image.config.env = vec![text(9)];
             bench.accounts.passwd = text(10);
             bench.accounts.group = text(11);
-            bench.volumes.insert(VolumeName::new(text(12)), "/vol/data".into());
+            bench.volumes.insert(VolumeName::new(text(12)), "/var/lib/kubelet/pods/u/volumes/data".into());
             bench.container.mounts = vec![Mount {
                 volume: VolumeName::new(text(12)),
                 path: text(13),
@@ -63,6 +73,11 @@ proptest! {
             prop_assert!(path.starts_with(pods) && !path.contains("..") && !path.contains('\0'), "{path:?}");
             prop_assert!(path.matches('/').count() >= 6, "{path:?}");
         }
+        for place in plan.relabel.iter().flat_map(|relabel| &relabel.places) {
+            prop_assert!(place.root.starts_with(pods) && !place.root.contains(".."), "{place:?}");
+        }
+        let label = plan.spec.process().as_ref().and_then(|process| process.selinux_label().as_deref());
+        prop_assert!(label.is_some_and(|label| label.split(':').count() == 5 && !label.contains(['"', ' ', '\0'])));
         for volume in &plan.image_volumes {
             prop_assert!(!volume.image_path.split('/').any(|part| part == ".."));
         }

@@ -23,6 +23,7 @@ use crate::{
         resource::{EndedEffect, Resource, Retry},
         text::about_pod,
     },
+    selinux,
     spec::{Pod, Sysctl, UserMode},
     status::Severity,
     time::{Mono, Now},
@@ -68,6 +69,9 @@ pub(in crate::pod) fn dns(life: &Life, config: &NodeConfig) -> Result<PodDns, Re
 /// The current sandbox, or why it cannot be as the pod wants it.
 fn request(life: &Life, config: &NodeConfig) -> Result<SandboxRequest, String> {
     let hostname = hostname::of(&life.spec, config).map_err(|error| error.to_string())?;
+    // In the words of `sandboxContainerSpec` of containerd's `internal/cri/server/podsandbox/sandbox_run_linux.go`.
+    selinux::check_sandbox(config.se_linux.as_ref(), &life.spec, life.record.level.as_deref())
+        .map_err(|error| format!("failed to init selinux options: {error}"))?;
     let ids = match (life.spec.users, life.record.ids) {
         (UserMode::Pod, None) => {
             return Err(

@@ -79,6 +79,7 @@ pub struct Unplanned {
     sandbox_attempt: Attempt,
     accounts: Arc<Accounts>,
     ids: Option<HostIds>,
+    level: Option<String>,
     network: Option<NetworkStatus>,
     volumes: BTreeMap<VolumeName, String>,
     recursive_read_only: bool,
@@ -115,6 +116,7 @@ impl StartRequest {
             image: &self.image,
             accounts: &unplanned.accounts,
             ids: unplanned.ids,
+            level: unplanned.level.as_deref(),
             network: unplanned.network.as_ref(),
             volumes: &unplanned.volumes,
             recursive_read_only: unplanned.recursive_read_only,
@@ -392,9 +394,8 @@ fn request(
     let target = target(life, container)?;
     let id = life.container_id(&container.name);
     let sandbox = life.sandbox_id();
-    let ready =
-        |(name, state): (&VolumeName, &Resource<String>)| Some((name.clone(), state.ready()?.clone()));
-    let volumes = life.actual.volumes.iter().filter_map(ready).collect();
+    let volumes = life.actual.volumes.iter();
+    let volumes = volumes.filter_map(|(name, state)| Some((name.clone(), state.ready()?.clone()))).collect();
     let plan = container_plan(&ContainerInputs {
         node: config,
         pod: &life.spec,
@@ -407,6 +408,7 @@ fn request(
         image,
         accounts,
         ids: life.record.ids,
+        level: life.record.level.as_deref(),
         network: life.record.network.as_ref(),
         volumes: &volumes,
         recursive_read_only: life.record.recursive_read_only,
@@ -417,6 +419,7 @@ fn request(
         sandbox_attempt: life.record.sandbox,
         accounts: Arc::clone(accounts),
         ids: life.record.ids,
+        level: life.record.level.clone(),
         network: life.record.network.clone(),
         volumes,
         recursive_read_only: life.record.recursive_read_only,

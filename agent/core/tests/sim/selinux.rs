@@ -1,0 +1,111 @@
+//! Levels by which SELinux keeps pods apart.
+
+use std::time::Duration;
+
+use berth_core::{
+    config::NodeConfig,
+    effect::{Act, Effect},
+    id::PodUid,
+    selinux::SeLinux,
+    spec::Pod,
+};
+
+use crate::{pods, run::Run};
+
+/// A node whose pods have levels of so many categories.
+fn node(categories: u32) -> NodeConfig {
+    let contexts =
+        "process = system_u:system_r:container_t:s0\nfile = system_u:object_r:container_file_t:s0\n";
+    NodeConfig { se_linux: Some(SeLinux::of(contexts, categories)), ..pods::node() }
+}
+
+fn uid(name: &str) -> PodUid {
+    PodUid::new(format!("uid-{name}"))
+}
+
+/// Levels that runs of a pod's containers were started with, in order.
+fn levels(run: &Run, name: &str) -> Vec<String> {
+    let uid = uid(name);
+    let level = |effect: &Effect| match effect {
+        Effect::Pod { pod, act: Act::StartContainer(request), .. } if *pod == uid => {
+            let process = request.plan.spec.process().clone()?;
+            let label = process.selinux_label().clone()?;
+            Some(label.strip_prefix("system_u:system_r:container_t:")?.to_owned())
+        }
+        _ => None,
+    };
+    run.told.iter().filter_map(level).collect()
+}
+
+#[test]
+fn a_pods_containers_have_one_level_that_outlives_the_agent_and_no_other_pod_has() {
+    let mut run = Run::with(node(3));
+    run.settle();
+    run.want(pods::pod("one", &["main", "side"]));
+    run.want(pods::pod("two", &["main"]));
+    run.settle();
+    let one = levels(&run, "one");
+    assert_eq!(one.len(), 2, "{one:?}");
+    assert_eq!(one[0], one[1]);
+    let two = levels(&run, "two");
+    assert!(two.len() == 1 && one[0] != two[0], "{one:?} {two:?}");
+
+    run.restart(None);
+    run.settle();
+    for name in ["main", "side"] {
+        let id = run.world.running(&uid("one"), name).unwrap();
+        run.world.exit(&id, 1, run.now);
+    }
+    run.advance(Duration::from_secs(60), Run::settle);
+    let again = levels(&run, "one");
+    assert!(again.len() >= 2 && again.iter().all(|level| *level == one[0]), "{one:?} {again:?}");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// It could reach what is the other's.
+#[test]
+fn a_pod_for_which_there_is_no_level_waits_until_another_has_gone() {
+    let mut run = Run::with(node(2));
+    run.settle();
+    run.want(pods::pod("one", &["main"]));
+    run.settle();
+    run.want(pods::pod("two", &["main"]));
+    run.settle();
+    run.advance(Duration::from_secs(60), Run::settle);
+    assert_eq!((levels(&run, "one"), levels(&run, "two")), (vec!["s0:c0,c1".to_owned()], vec![]));
+    let told = run.notes("FailedCreatePodSandBox").find(|(pod, _)| **pod == uid("two"));
+    let message = &told.expect("it is told").1.event.message;
+    let expected = "failed to init selinux options: every level of 2 categories is another pod's";
+    assert!(message.contains(expected), "{message}");
+    run.unwant("one");
+    run.settle();
+    run.advance(Duration::from_secs(600), Run::settle);
+    assert_eq!(levels(&run, "two"), ["s0:c0,c1"]);
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+#[test]
+fn what_a_pod_names_is_given_to_no_other_and_a_level_of_another_form_makes_no_sandbox() {
+    let named = |name: &str, level: &str| -> Pod {
+        let mut pod = pods::pod(name, &["main"]);
+        pod.security.se_linux.level = level.to_owned();
+        pod
+    };
+    let mut run = Run::with(node(3));
+    run.settle();
+    run.want(named("named", "s0:c0,c1"));
+    run.settle();
+    for name in ["a", "b"] {
+        run.want(pods::pod(name, &["main"]));
+        run.settle();
+    }
+    assert_eq!(levels(&run, "named"), ["s0:c0,c1"]);
+    assert!(!levels(&run, "a").contains(&"s0:c0,c1".to_owned()));
+
+    run.want(named("wrong", "top secret"));
+    run.settle();
+    let told = run.notes("FailedCreatePodSandBox").find(|(pod, _)| **pod == uid("wrong"));
+    let message = &told.expect("it is told").1.event.message;
+    assert!(message.contains("the format of 'level' \"top secret\" is not correct"), "{message}");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
