@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use berth_core::{derived::security, image, spec::Pod};
+use berth_core::{derived::security, image, selinux, spec::Pod};
 use serde::Serialize;
 
 use super::ask::Failure;
@@ -76,7 +76,19 @@ fn refusals(pod: &Pod, settings: &Settings) -> Vec<String> {
     let runtime = runtime.map(|handler| {
         format!("runtimeClassName {handler:?}: this node has no runtime handler of that name: name it in runtime.handlers, or in containerd's configuration")
     });
-    sysctls.into_iter().chain(runtime).chain(images).collect()
+    sysctls.into_iter().chain(runtime).chain(levels(pod)).chain(images).collect()
+}
+
+/// SELinux levels that are none, which start nothing on any node.
+fn levels(pod: &Pod) -> Vec<String> {
+    let sandbox = selinux::check_sandbox(None, pod, None).err();
+    let sandbox = sandbox.map(|error| format!("FailedCreatePodSandBox: seLinuxOptions: {error}"));
+    let own = pod.all_containers().filter(|container| !container.security.se_linux.is_empty());
+    let own = own.filter_map(|container| {
+        let error = selinux::labels(None, pod, container, None).err()?;
+        Some(format!("CreateContainerError: container {}: seLinuxOptions: {error}", container.name))
+    });
+    sandbox.into_iter().chain(own).collect()
 }
 
 /// Writes them for people.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use berth_core::{
     effect::{Act, Effect, NodeAct},
     id::{PodUid, SandboxId},
+    oci::ContainerPlan,
     pod::port::{probe::ProbeCall, signal::SIGNAL_DEADLINE},
 };
 
@@ -171,7 +172,7 @@ impl EffectKind {
             Act::EnsureSandbox(_) => on(Lane::Start, RUNTIME),
             Act::EnsureVolume(_) => without_lane(TREE),
             Act::EnsureRootfs(_) => on(Lane::Layers, RUNTIME),
-            Act::StartContainer(_) => without_lane(RUNTIME),
+            Act::StartContainer(request) => without_lane(RUNTIME + TREE * trees(&request.plan)),
             Act::WriteFiles(_) => without_lane(LOCAL),
             Act::Look(_) => on(Lane::Looks, LOCAL).alone("look", pod),
             Act::Probe(request) => {
@@ -221,5 +222,10 @@ pub(super) fn sandbox_of(act: &Act) -> Option<&SandboxId> {
     }
 }
 
+/// How many trees of unknown size are walked before a container begins, each with a bound of its own.
+fn trees(plan: &ContainerPlan) -> u32 {
+    u32::from(!plan.image_volumes.is_empty()) + u32::from(plan.relabel.is_some())
+}
+
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

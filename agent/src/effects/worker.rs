@@ -112,13 +112,42 @@ fn remove(tree: &String) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::files::wire::HostPathText, *};
+    use std::fs;
+
+    use rustix::fs::lgetxattr;
+
+    use super::{
+        super::files::wire::{HostPathText, RelabelText},
+        *,
+    };
 
     #[test]
     fn what_a_worker_cannot_read_it_refuses() {
         for request in [&b""[..], b"{", b"{\"Format\":\"/\"}", b"\"Remove\"", &[0xff; 64]] {
             let answer: Result<Answer, Refused> = serde_json::from_slice(&perform_work(request)).unwrap();
             assert!(answer.unwrap_err().message.starts_with("read a request: "));
+        }
+    }
+
+    #[test]
+    fn each_place_is_labelled() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = ["a", "b"].map(|name| dir.path().join(name));
+        for place in &places {
+            fs::write(place, "").unwrap();
+        }
+        let text = |root: String| RelabelText { root, part: None, is_mount: false };
+        let work = Work::Relabel {
+            label: "u:r:t".to_owned(),
+            places: places.iter().map(|place| text(place.display().to_string())).collect(),
+        };
+        let answer = perform_work(&serde_json::to_vec(&work).unwrap());
+        let answer: Result<Answer, Refused> = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer.unwrap(), Answer::Done);
+        for place in &places {
+            let mut found = [0; 16];
+            let length = lgetxattr(place, c"security.selinux", &mut found).unwrap();
+            assert_eq!(found[..length], *b"u:r:t");
         }
     }
 

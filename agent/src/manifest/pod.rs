@@ -47,7 +47,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default(), source);
     let [init_containers, containers, ephemeral_containers] = containers(notes, spec, &volumes, source);
     security::app_armor_annotations(notes, written);
-    let security = security::of_pod(notes, spec.security_context.as_ref());
+    let security = security::of_pod(notes, spec.security_context.as_ref(), source);
     let pod_resources = resources::of_pod(notes, spec.resources.as_ref(), &init_containers, &containers);
     let all = init_containers.iter().chain(&containers).map(|container| &container.resources);
     let qos = qos::class(pod_resources.as_ref(), all);

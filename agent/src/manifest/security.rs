@@ -4,7 +4,7 @@ use berth_core::{
     derived::app_armor,
     spec::{
         AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount,
-        SeLinuxOptions, Seccomp, SupplementalGroupsPolicy, Sysctl,
+        SeLinuxOptions, Seccomp, Source, SupplementalGroupsPolicy, Sysctl,
     },
 };
 use k8s_openapi::api::core::v1::{
@@ -21,12 +21,19 @@ const ID_MAX: i64 = i32::MAX as i64;
 const APP_ARMOR_NAME_MAX: usize = 4095;
 
 /// `spec.securityContext`.
-pub(super) fn of_pod(notes: &mut Notes<'_>, written: Option<&PodSecurityContext>) -> PodSecurity {
+pub(super) fn of_pod(
+    notes: &mut Notes<'_>,
+    written: Option<&PodSecurityContext>,
+    source: Source,
+) -> PodSecurity {
     let Some(written) = written else { return PodSecurity::default() };
     let at = |name: &str| format!("spec.securityContext.{name}");
     let change = written.se_linux_change_policy.as_deref();
-    // It is of volumes that are mounted with a label, of which there are none: what pods mount is labelled file by file.
-    notes.one_of(&at("seLinuxChangePolicy"), change, &[("Recursive", ()), ("MountOption", ())]);
+    // It is of volumes that are mounted with a label, of which there are none: what pods mount is labelled file by file. In manifests one of the
+    // two is known as long as `SELinuxMount` is off (`useOnlyRecursiveSELinuxChangePolicy` of `pkg/api/pod/util.go`).
+    let known = [("Recursive", ()), ("MountOption", ())];
+    let known = if source == Source::Api { &known[..] } else { &known[..1] };
+    notes.one_of(&at("seLinuxChangePolicy"), change, known);
     let groups = written.supplemental_groups.iter().flatten().enumerate();
     let groups = groups
         .filter_map(|(index, group)| id(notes, &at(&format!("supplementalGroups[{index}]")), Some(*group)))

@@ -395,17 +395,22 @@ fn app_armor_profiles_are_asked_for_by_field_and_by_annotation() {
 }
 
 #[test]
-fn selinux_options_are_taken_as_they_are_and_the_policy_of_changes_is_one_of_two() {
+fn selinux_options_are_taken_as_they_are_and_the_policy_of_changes_is_one_that_there_is() {
     let own = "securityContext: {seLinuxOptions: {user: u, role: r, type: t, level: 'none at all'}}";
-    let of_pod = "securityContext: {seLinuxChangePolicy: MountOption, seLinuxOptions: {level: 's0:c1,c2'}}";
-    let Manifest { pod: read, unsupported, .. } = one(&pod(of_pod, own));
+    let of_pod = "securityContext: {seLinuxChangePolicy: Recursive, seLinuxOptions: {level: 's0:c1,c2'}}";
+    let Manifest { pod: taken, unsupported, .. } = one(&pod(of_pod, own));
     assert_eq!(unsupported, Vec::<String>::new());
-    let SeLinuxOptions { user, role, kind, level } = read.containers[0].security.se_linux.clone();
+    let SeLinuxOptions { user, role, kind, level } = taken.containers[0].security.se_linux.clone();
     assert_eq!([user, role, kind, level], ["u", "r", "t", "none at all"]);
     let level = "s0:c1,c2".to_owned();
-    assert_eq!(read.security.se_linux, SeLinuxOptions { level, ..SeLinuxOptions::default() });
-    one(&pod("securityContext: {seLinuxChangePolicy: Recursive, seLinuxOptions: {}}", ""));
-    let told = faults(&pod("securityContext: {seLinuxChangePolicy: Never}", ""));
+    assert_eq!(taken.security.se_linux, SeLinuxOptions { level, ..SeLinuxOptions::default() });
+    one(&pod("securityContext: {seLinuxOptions: {}}", ""));
+    let text = |policy: &str| pod(&format!("securityContext: {{seLinuxChangePolicy: {policy}}}"), "");
+    let told = faults(&text("MountOption"));
+    assert!(told.contains("seLinuxChangePolicy: `MountOption` is not one of `Recursive`"), "{told}");
+    let of_api = Origin { source: Source::Api, ..origin() };
+    read(&text("MountOption"), &of_api).unwrap();
+    let told = read(&text("Never"), &of_api).unwrap_err().to_string();
     assert!(told.contains("seLinuxChangePolicy: `Never` is not one of `Recursive`, `MountOption`"), "{told}");
 }
 

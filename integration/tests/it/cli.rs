@@ -181,9 +181,10 @@ fn check() -> Result<()> {
             "containers": [shell("main", "true", json!({}))],
         }),
     );
-    for (name, manifest) in
-        [("broken", &broken), ("tuned", &tuned), ("web", &script("web", "exec sleep infinity"))]
-    {
+    let level = json!({ "securityContext": { "seLinuxOptions": { "level": "top secret" } } });
+    let labelled = pod("labelled", json!({ "containers": [shell("main", "true", level)] }));
+    let web = script("web", "exec sleep infinity");
+    for (name, manifest) in [("broken", &broken), ("labelled", &labelled), ("tuned", &tuned), ("web", &web)] {
         node.apply(name, manifest)?;
     }
     node.ready("web")?;
@@ -192,18 +193,23 @@ fn check() -> Result<()> {
     same("exit code", done.status.code(), Some(1))?;
     let said = String::from_utf8(done.stdout)?;
     let fault = "spec.restartPolicy: `Sometimes` is not one of";
+    let none = "the format of 'level' \"top secret\" is not correct";
     let forbidden = "forbidden sysctl: \"kernel.shmmax\" not allowlisted";
     for part in [
         "broken.yaml: not used",
         fault,
         "pod default/tuned-lab would not run",
         forbidden,
+        "pod default/labelled-lab would not run",
+        none,
         "web-lab is good",
-        "2 of 3",
+        "3 of 4",
     ] {
         ensure!(said.contains(part), "no {part:?} in {said}");
     }
     ensure!(berth(&["pods"])?.contains(fault), "the agent says otherwise");
+    let is_refused = |text: String| text.contains("the format of 'level'");
+    node.wait("labelled", "refused", POD_LIMIT, |pod| is_refused(pod.to_string()))?;
     let tuned = node.wait("tuned", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
     ensure!(tuned.to_string().contains("kernel.shmmax"), "{tuned}");
 

@@ -18,7 +18,7 @@ use crate::{
     },
     paths,
     selinux::RelabelPlace,
-    spec::{IpcMode, Mount, MountPropagation, SubPath, VolumeSource},
+    spec::{IpcMode, Medium, Mount, MountPropagation, SubPath, VolumeSource},
 };
 
 const ETC_HOSTNAME: &str = "/etc/hostname";
@@ -121,7 +121,7 @@ impl Bind {
 
     /// Of the pod's own directory.
     fn own(from: String, to: String) -> Self {
-        let labelled = Some(RelabelPlace { root: from.clone(), part: None });
+        let labelled = Some(RelabelPlace { root: from.clone(), part: None, is_mount: false });
         Self { from, labelled, ..Self::of_node(&to) }
     }
 
@@ -159,8 +159,11 @@ fn volume_binds(
             container: container.name.to_string(),
         })?;
         let sub_path = sub_path(mount, environment, budget)?;
-        let labelled = source.is_some_and(is_labelled);
-        let labelled = labelled.then(|| RelabelPlace { root: volume.clone(), part: sub_path.clone() });
+        let labelled = source.filter(|source| is_labelled(source)).map(|source| RelabelPlace {
+            root: volume.clone(),
+            part: sub_path.clone(),
+            is_mount: is_in_memory(source),
+        });
         let from = match sub_path {
             None => volume.clone(),
             Some(sub_path) => {
@@ -219,6 +222,16 @@ fn is_labelled(source: &VolumeSource) -> bool {
         VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) => true,
         VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => false,
     }
+}
+
+/// Whether a volume is a file system of its own.
+fn is_in_memory(source: &VolumeSource) -> bool {
+    let medium = match source {
+        VolumeSource::EmptyDir { medium, .. } => *medium,
+        VolumeSource::Content(content) => content.kind.medium(),
+        VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => Medium::Disk,
+    };
+    medium != Medium::Disk
 }
 
 /// Whether a volume is not for containers to write, whatever they ask for: the agent keeps its content up to date, or it is an image

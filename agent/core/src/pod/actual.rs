@@ -61,10 +61,11 @@ impl Life {
         self.spec.users == UserMode::Pod && self.record.ids.is_none() && self.stage() == Stage::Run
     }
 
-    /// Whether it is to have an SELinux level of its own, on a node whose policy has levels, and has none.
+    /// Whether it is to have an SELinux level of its own, on a node whose policy has levels, and has none. It needs none where it names one.
     #[must_use]
     pub fn lacks_level(&self) -> bool {
-        self.record.level.is_none() && self.stage() == Stage::Run
+        let names_one = !self.spec.security.se_linux.level.is_empty();
+        !names_one && self.record.level.is_none() && self.stage() == Stage::Run
     }
 
     /// SELinux levels that are its own or that it names.

@@ -46,6 +46,8 @@ pub struct RelabelPlace {
     pub root: String,
     /// What of it is meant, where that is not all, as the pod wrote it.
     pub part: Option<String>,
+    /// Whether the root is a file system of its own, which the agent mounted. Of another root, what is mounted over it is somebody else's.
+    pub is_mount: bool,
 }
 
 /// Why a pod can have no labels. The words are containerd's where it has some.
@@ -137,9 +139,9 @@ pub fn labels(
     let options = if own.is_empty() { &pod.security.se_linux } else { own };
     check(node, options)?;
     let Some(node) = node else { return Ok(Labels::default()) };
+    let level = of_pod(pod).or(level);
     check_level(node, level)?;
-    let of_pod = Some(pod.security.se_linux.level.as_str()).filter(|level| !level.is_empty());
-    let labels = node.labels(options, of_pod.or(level));
+    let labels = node.labels(options, level);
     match container.security.privileged {
         true => Ok(Labels { mount: labels.mount, ..Labels::default() }),
         false => Ok(labels),
@@ -152,7 +154,12 @@ pub fn labels(
 /// See [`labels`].
 pub fn check_sandbox(node: Option<&SeLinux>, pod: &Pod, level: Option<&str>) -> Result<(), LabelError> {
     check(node, &pod.security.se_linux)?;
-    node.map_or(Ok(()), |node| check_level(node, level))
+    node.map_or(Ok(()), |node| check_level(node, of_pod(pod).or(level)))
+}
+
+/// The level that a pod names.
+fn of_pod(pod: &Pod) -> Option<&str> {
+    Some(pod.security.se_linux.level.as_str()).filter(|level| !level.is_empty())
 }
 
 fn check_level(node: &SeLinux, level: Option<&str>) -> Result<(), LabelError> {

@@ -6,6 +6,8 @@ use berth_core::{
     config::NodeConfig,
     effect::{Act, Effect},
     id::PodUid,
+    oci::ObjectValues,
+    pod::port::start::StartRequest,
     selinux::SeLinux,
     spec::Pod,
 };
@@ -23,22 +25,34 @@ fn uid(name: &str) -> PodUid {
     PodUid::new(format!("uid-{name}"))
 }
 
-/// Levels that runs of a pod's containers were started with, in order.
+/// A pod whose containers have this level.
+fn named(name: &str, level: &str) -> Pod {
+    let mut pod = pods::pod(name, &["main"]);
+    pod.security.se_linux.level = level.to_owned();
+    pod
+}
+
+/// Levels that runs of a pod's containers were started with, in order: of their processes and of their files alike.
 fn levels(run: &Run, name: &str) -> Vec<String> {
     let uid = uid(name);
-    let level = |effect: &Effect| match effect {
-        Effect::Pod { pod, act: Act::StartContainer(request), .. } if *pod == uid => {
-            let process = request.plan.spec.process().clone()?;
-            let label = process.selinux_label().clone()?;
-            Some(label.strip_prefix("system_u:system_r:container_t:")?.to_owned())
-        }
+    let starts = run.told.iter().filter_map(|effect| match effect {
+        Effect::Pod { pod, act: Act::StartContainer(request), .. } if *pod == uid => Some(request),
         _ => None,
+    });
+    let level = |request: &StartRequest| {
+        let plan = request.with_values(&ObjectValues::default()).unwrap().plan;
+        let process = plan.spec.process().clone().unwrap().selinux_label().clone().unwrap();
+        let level = process.strip_prefix("system_u:system_r:container_t:").unwrap().to_owned();
+        let relabel = plan.relabel.unwrap();
+        assert_eq!(relabel.label, format!("system_u:object_r:container_file_t:{level}"));
+        assert!(!relabel.places.is_empty());
+        level
     };
-    run.told.iter().filter_map(level).collect()
+    starts.map(|request| level(request)).collect()
 }
 
 #[test]
-fn a_pods_containers_have_one_level_that_outlives_the_agent_and_no_other_pod_has() {
+fn a_pods_containers_have_one_level_that_no_other_pod_has() {
     let mut run = Run::with(node(3));
     run.settle();
     run.want(pods::pod("one", &["main", "side"]));
@@ -50,6 +64,21 @@ fn a_pods_containers_have_one_level_that_outlives_the_agent_and_no_other_pod_has
     let two = levels(&run, "two");
     assert!(two.len() == 1 && one[0] != two[0], "{one:?} {two:?}");
 
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// By its UID it would have another one once that is free: what its files have is in its record.
+#[test]
+fn a_level_outlives_the_agent() {
+    let mut run = Run::with(node(3));
+    run.settle();
+    run.want(named("named", "s0:c1,c2"));
+    run.settle();
+    run.want(pods::pod("one", &["main", "side"]));
+    run.settle();
+    assert_eq!(levels(&run, "one"), ["s0:c0,c1"; 2]);
+    run.unwant("named");
+    run.advance(Duration::from_secs(60), Run::settle);
     run.restart(None);
     run.settle();
     for name in ["main", "side"] {
@@ -57,8 +86,9 @@ fn a_pods_containers_have_one_level_that_outlives_the_agent_and_no_other_pod_has
         run.world.exit(&id, 1, run.now);
     }
     run.advance(Duration::from_secs(60), Run::settle);
-    let again = levels(&run, "one");
-    assert!(again.len() >= 2 && again.iter().all(|level| *level == one[0]), "{one:?} {again:?}");
+    assert_eq!(levels(&run, "one"), ["s0:c0,c1"; 4]);
+    run.want(pods::pod("alone", &["main"]));
+    run.settle();
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
@@ -86,21 +116,20 @@ fn a_pod_for_which_there_is_no_level_waits_until_another_has_gone() {
 
 #[test]
 fn what_a_pod_names_is_given_to_no_other_and_a_level_of_another_form_makes_no_sandbox() {
-    let named = |name: &str, level: &str| -> Pod {
-        let mut pod = pods::pod(name, &["main"]);
-        pod.security.se_linux.level = level.to_owned();
-        pod
-    };
     let mut run = Run::with(node(3));
     run.settle();
     run.want(named("named", "s0:c0,c1"));
     run.settle();
-    for name in ["a", "b"] {
+    // By its UID alone it would have the one that is named.
+    for name in ["b", "a"] {
         run.want(pods::pod(name, &["main"]));
         run.settle();
     }
     assert_eq!(levels(&run, "named"), ["s0:c0,c1"]);
-    assert!(!levels(&run, "a").contains(&"s0:c0,c1".to_owned()));
+    assert_eq!(
+        (levels(&run, "b"), levels(&run, "a")),
+        (vec!["s0:c0,c2".to_owned()], vec!["s0:c1,c2".to_owned()])
+    );
 
     run.want(named("wrong", "top secret"));
     run.settle();

@@ -14,8 +14,8 @@ use std::{
 use berth_core::failure::{Failure, FailureKind};
 use rustix::{
     fs::{
-        Dir, FileType, Mode, OFlags, ResolveFlags, XattrFlags, fstat, getxattr, open, openat, openat2,
-        setxattr,
+        AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, XattrFlags, fstat,
+        fstatfs, getxattr, open, openat, openat2, setxattr, statx,
     },
     io::Errno,
 };
@@ -26,18 +26,20 @@ use crate::contained::open_within;
 /// The attribute that is a file's label.
 const ATTRIBUTE: &CStr = c"security.selinux";
 
+/// `linux/magic.h`.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
 /// Longest label that is compared: those of policies have some 50 bytes, with many categories some hundred.
 const LABEL_MAX: usize = 4096;
 
-/// Directories below each other that are walked: each is held open. Paths that deep are too long for containerd as well.
-const DEPTH_MAX: usize = 512;
+/// Directories below each other that are walked: each is held open. containerd walks by paths, of which none leads deeper.
+const DEPTH_MAX: usize = 2048;
 
 /// Gives all of a place a label, the place itself last. A file system that has none stays as it is.
 pub(in crate::effects) fn relabel(label: &str, place: &RelabelText) -> Result<(), Failure> {
-    let RelabelText { root, part } = place;
-    let labelled =
-        top(Path::new(root), part.as_deref()).and_then(|top| top.map_or(Ok(()), |top| tree(top, label)));
-    match labelled {
+    let root = &place.root;
+    match top(place).and_then(|top| top.map_or(Ok(()), |top| tree(top, label))) {
         Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
         // A part of a volume may tell what is secret.
         result => result.map_err(|error| {
@@ -47,17 +49,32 @@ pub(in crate::effects) fn relabel(label: &str, place: &RelabelText) -> Result<()
     }
 }
 
-/// What is to be labelled. A part is found as it was to be bound, beneath its root; what another mount shows there is none of it, and what
-/// has gone since has no label.
-fn top(root: &Path, part: Option<&str>) -> io::Result<Option<OwnedFd>> {
+/// What is to be labelled. A part is found as it was to be bound, beneath its root; what another mount shows there, or over the root, is none
+/// of it, and what has gone since has no label.
+fn top(place: &RelabelText) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = open(root, flags, Mode::empty())?;
-    let Some(part) = part else { return Ok(Some(root)) };
+    let root = open(Path::new(&place.root), flags, Mode::empty())?;
+    if is_mounted_over(&root, place.is_mount)? {
+        return Ok(None);
+    }
+    let Some(part) = place.part.as_deref() else { return Ok(Some(root)) };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     match open_within(root.as_fd(), part, OFlags::PATH, resolve) {
         Err(error) if matches!(error.kind(), ErrorKind::CrossesDevices | ErrorKind::NotFound) => Ok(None),
         found => found.map(Some),
     }
+}
+
+/// Whether a root shows what another has mounted there: a file system of the node's, that a privileged container bound to its volume.
+fn is_mounted_over(root: &OwnedFd, has_own: bool) -> io::Result<bool> {
+    let found = statx(root, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    let is_mount = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(is_mount && !(has_own && is_in_memory(fstatfs(root)?.f_type)))
+}
+
+/// Of what the agent mounts itself.
+fn is_in_memory(magic: i64) -> bool {
+    matches!(magic, TMPFS_MAGIC | HUGETLBFS_MAGIC)
 }
 
 /// Walks a tree without recursion.

@@ -225,12 +225,13 @@ impl From<ImageVolumeText> for ImageVolume {
 pub(in crate::effects) struct RelabelText {
     pub(in crate::effects) root: String,
     pub(in crate::effects) part: Option<String>,
+    pub(in crate::effects) is_mount: bool,
 }
 
 impl From<&RelabelPlace> for RelabelText {
     fn from(place: &RelabelPlace) -> Self {
-        let RelabelPlace { root, part } = place.clone();
-        Self { root, part }
+        let RelabelPlace { root, part, is_mount } = place.clone();
+        Self { root, part, is_mount }
     }
 }
 

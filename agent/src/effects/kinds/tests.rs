@@ -58,7 +58,7 @@ fn record() -> Box<PodRecord> {
     Box::new(PodRecord::first(&pod(), Timestamp::UNIX_EPOCH))
 }
 
-fn start() -> Box<StartRequest> {
+pub(in crate::effects) fn start() -> Box<StartRequest> {
     let pod = pod();
     Box::new(StartRequest {
         target: None,

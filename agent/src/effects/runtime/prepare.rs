@@ -55,14 +55,20 @@ pub(super) async fn container(
 /// Labels what of the pod the container mounts, now that all of it is there: with what its runtime has mounted for the pod, where that is
 /// not our shim's.
 async fn relabel(host: &Host, request: &StartRequest, own_shm: Option<PathBuf>) -> Result<(), Failure> {
-    let Some(Relabel { label, places }) = &request.plan.relabel else { return Ok(()) };
-    let shm = own_shm.map(|path| RelabelText { root: path.display().to_string(), part: None });
-    let places: Vec<RelabelText> = places.iter().map(Into::into).chain(shm).collect();
-    let Some(path) = places.first().map(|place| place.root.clone()) else { return Ok(()) };
+    let Some((path, work)) = labels(&request.plan, own_shm) else { return Ok(()) };
     let what = format!("labels of container {}", request.container.name);
     let called = Called { what: &what, path: &path, sort: Sort::Own, within: TREE };
-    let work = Work::Relabel { label: label.clone(), places };
     host.work(request.pod.uid.as_str(), called, &work).await.map(drop)
+}
+
+/// The work, and the first path that it looks at.
+fn labels(plan: &ContainerPlan, own_shm: Option<PathBuf>) -> Option<(String, Work)> {
+    let Relabel { label, places } = plan.relabel.as_ref()?;
+    let shm =
+        own_shm.map(|path| RelabelText { root: path.display().to_string(), part: None, is_mount: true });
+    let places: Vec<RelabelText> = places.iter().map(Into::into).chain(shm).collect();
+    let path = places.first()?.root.clone();
+    Some((path, Work::Relabel { label: label.clone(), places }))
 }
 
 async fn without_labels(host: &Arc<Host>, request: &Arc<StartRequest>) -> Result<Spec, Failure> {
@@ -216,7 +222,10 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<HostDevice>) -> io::Result<(
 
 #[cfg(test)]
 mod tests {
+    use berth_core::selinux::RelabelPlace;
+
     use super::*;
+    use crate::effects::kinds::tests::start;
 
     #[test]
     fn a_sub_path_that_could_not_be_made_is_told_from_one_that_could_not_be_had() {
@@ -225,6 +234,23 @@ mod tests {
             (Stage::Preparing, "failed to prepare subPath for volumeMount \"v\" of container \"c\""),
         ] {
             assert_eq!(told(&stage, "v", "c"), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_labelled_is_what_the_plan_says_and_shared_memory_that_is_held_here() {
+        let label = "system_u:object_r:container_file_t:s0:c1,c2".to_owned();
+        let mut plan = start().plan;
+        assert_eq!(labels(&plan, Some(PathBuf::from("/run/shm"))), None);
+        let data = RelabelPlace { root: "/pod/data".to_owned(), part: Some("a".to_owned()), is_mount: false };
+        plan.relabel = Some(Relabel { label: label.clone(), places: vec![data.clone()] });
+        let shm = RelabelText { root: "/run/shm".to_owned(), part: None, is_mount: true };
+        for (own_shm, expected) in [
+            (None, vec![RelabelText::from(&data)]),
+            (Some(PathBuf::from("/run/shm")), vec![RelabelText::from(&data), shm]),
+        ] {
+            let work = Work::Relabel { label: label.clone(), places: expected };
+            assert_eq!(labels(&plan, own_shm), Some(("/pod/data".to_owned(), work)));
         }
     }
 

@@ -56,23 +56,32 @@ pub(super) async fn create(
         let called = Called { what: &what, path: &mark, sort: Sort::Own, within: FILES };
         host.work(request.pod.uid.as_str(), called, &Work::Clear(mark.clone())).await?;
     }
+    let create = asked(request, rootfs, runtime.stdio(request)?, runtime.shim_path());
+    let mut client = host.containerd.tasks();
+    match host.containerd.call("create task", id, client.create(create)).await {
+        Err(error) if !error.is_already_exists() => failed(runtime, request, Call::Create, error).await,
+        Ok(_) | Err(_) => Ok(None),
+    }
+}
+
+/// What containerd is asked for.
+fn asked(
+    request: &StartRequest,
+    mut rootfs: Vec<Mount>,
+    Stdio { input, output }: Stdio,
+    runtime_path: String,
+) -> CreateTaskRequest {
     give_label(&mut rootfs, &request.plan.spec);
     let tty = request.container.stdio.tty;
-    let Stdio { input, output } = runtime.stdio(request)?;
-    let create = CreateTaskRequest {
-        container_id: id.to_owned(),
+    CreateTaskRequest {
+        container_id: request.id.to_string(),
         rootfs,
         stdin: input,
         stderr: if tty { String::new() } else { output.clone() },
         stdout: output,
         terminal: tty,
-        runtime_path: runtime.shim_path(),
+        runtime_path,
         ..CreateTaskRequest::default()
-    };
-    let mut client = host.containerd.tasks();
-    match host.containerd.call("create task", id, client.create(create)).await {
-        Err(error) if !error.is_already_exists() => failed(runtime, request, Call::Create, error).await,
-        Ok(_) | Err(_) => Ok(None),
     }
 }
 
@@ -208,7 +217,10 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::runtime::fake::{Ending, Fake, LONG};
+    use crate::{
+        effects::kinds::tests::start,
+        runtime::fake::{Ending, Fake, LONG},
+    };
 
     /// Only what a shim has deleted need not be looked for in it.
     #[tokio::test]
@@ -238,13 +250,18 @@ mod tests {
             (None, &["ro"][..]),
             (Some(label.to_owned()), &["ro", "context=\"system_u:object_r:container_file_t:s0:c1,c2\""]),
         ] {
-            let mut spec = Spec::default();
+            let mut request = start();
             let mut linux = Linux::default();
             linux.set_mount_label(label);
-            spec.set_linux(Some(linux));
-            let mut rootfs = vec![Mount { options: vec!["ro".to_owned()], ..Mount::default() }];
-            give_label(&mut rootfs, &spec);
-            assert_eq!(rootfs[0].options, expected);
+            request.plan.spec.set_linux(Some(linux));
+            let rootfs = vec![Mount { options: vec!["ro".to_owned()], ..Mount::default() }];
+            let stdio = Stdio { input: "in".to_owned(), output: "out".to_owned() };
+            let asked = asked(&request, rootfs, stdio, String::new());
+            assert_eq!(asked.rootfs[0].options, expected);
+            assert_eq!(
+                (asked.stdin.as_str(), asked.stdout.as_str(), asked.stderr.as_str()),
+                ("in", "out", "out")
+            );
         }
     }
 

@@ -57,9 +57,10 @@ fn empty_dir() -> VolumeSource {
 fn labelled(bench: &Bench) -> Vec<String> {
     let relabel = bench.plan().unwrap().relabel.unwrap();
     assert_eq!(relabel.label, "system_u:object_r:container_file_t:s0:c5,c9");
-    let text = |RelabelPlace { root, part }: &RelabelPlace| {
+    let text = |RelabelPlace { root, part, is_mount }: &RelabelPlace| {
         let root = root.strip_prefix(&format!("{POD}/")).unwrap_or_else(|| panic!("{root} is the node's"));
-        part.as_ref().map_or_else(|| root.to_owned(), |part| format!("{root} {part}"))
+        let mounted = if *is_mount { " that is mounted" } else { "" };
+        part.as_ref().map_or_else(|| root.to_owned(), |part| format!("{root} {part}")) + mounted
     };
     relabel.places.iter().map(text).collect()
 }
@@ -130,14 +131,17 @@ fn files_that_are_the_pods_own_are_labelled() {
         let content = ContentVolume { kind: ContentKind::Secret, default_mode: 0o644, sources: Vec::new() };
         mount(bench, empty_dir(), "/data", SubPath::Root);
         mount(bench, VolumeSource::Content(content), "/secret", SubPath::Fixed("key".into()));
+        let memory = VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes: None };
+        mount(bench, memory, "/memory", SubPath::Root);
         mount(bench, host_path("/srv"), "/srv", SubPath::Root);
         mount(bench, host_path("/srv"), "/part", SubPath::Fixed("part".into()));
         bench.image.config.volumes = vec!["/var/lib/data".into()];
     }));
     let mut volumes: Vec<_> = all.iter().filter(|place| !plain.contains(place)).cloned().collect();
     volumes.sort();
-    assert_eq!(volumes.len(), 3, "{volumes:?}");
-    assert_eq!(volumes[1..], ["volumes/v0", "volumes/v1 key"]);
+    assert_eq!(volumes.len(), 4, "{volumes:?}");
+    let expected = ["volumes/v0", "volumes/v1 key that is mounted", "volumes/v2 that is mounted"];
+    assert_eq!(volumes[1..], expected);
     assert!(volumes[0].starts_with("containers/web/"), "{volumes:?}");
 }
 
