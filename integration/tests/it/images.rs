@@ -15,6 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("images::pull_policies", policies),
         test("images::names_and_tags_that_are_not_there", missing),
         test("images::a_registry_that_is_down_and_comes_back", down_and_up),
+        test("images::one_that_is_imported_while_its_pull_fails", imported),
         test("images::an_image_without_its_layers_is_pulled_anew", without_layers),
         test("images::plain_http_by_hosts_toml", hosts_toml),
         test("images::user_entry_point_and_environment_of_an_image", config),
@@ -93,6 +94,20 @@ fn down_and_up() -> Result<()> {
     ensure!(message.contains("connection refused"), "{message}");
     node.registry = Some(stopped.start()?);
     node.ready("late")?;
+    node.end()
+}
+
+/// Who waits finds it, and nobody needs an account that could have pulled it.
+fn imported() -> Result<()> {
+    const GONE: &str = "localhost:1/busybox:1";
+    let node = Node::start()?;
+    node.apply("waits", &of_image("waits", GONE, "IfNotPresent", json!({})))?;
+    waits(&node, "waits", &["ImagePullBackOff"])?;
+    ctr(&["images", "tag", IMAGE, GONE])?;
+    node.apply("never", &of_image("never", GONE, "Never", json!({})))?;
+    node.ready("never")?;
+    let shown = events(&node.ready("waits")?)?;
+    ensure!(!shown.contains("Successfully pulled"), "{shown}");
     node.end()
 }
 

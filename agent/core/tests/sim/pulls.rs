@@ -1,6 +1,6 @@
 //! Images of containers whose turn has not come: what is done about them early, what is told of it, and what happens in their turn.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, iter, time::Duration};
 
 use berth_core::{
     effect::{Effect, NodeAct},
@@ -129,8 +129,76 @@ fn what_is_not_there_in_its_turn_either_is_told_then() {
         assert!(run.world.running(&uid("web"), "main").is_none(), "{policy:?}: it does not wait");
         run.advance(Duration::from_millis(200), Run::settle);
         assert!(run.world.running(&uid("web"), "main").is_some(), "{policy:?}: it waits for longer");
-        assert_eq!(pulls(&run), before + usize::from(policy != Never), "{policy:?}");
+        assert_eq!(pulls(&run), before + usize::from(policy == Always), "{policy:?}");
     }
+}
+
+/// When pulls began, in seconds after the first.
+fn pulled_at(run: &mut Run, within: Duration) -> Vec<u64> {
+    let (began, mut times) = (run.now.mono, Vec::new());
+    let mut before = pulls(run);
+    while run.now.mono.since(began) < within {
+        run.advance(Duration::from_secs(1), Run::settle);
+        let now = pulls(run);
+        times.extend(iter::repeat_n(run.now.mono.since(began).as_secs(), now - before));
+        before = now;
+    }
+    times
+}
+
+/// Twice as long each time, up to five minutes, whether one container waits or two; and what has failed counts for ten.
+#[test]
+fn pulls_that_fail_wait_longer_each_time() {
+    for mains in [&["main"][..], &["main", "side"]] {
+        let mut run = Run::new();
+        let mut pod = pods::pod("web", mains);
+        for main in mains {
+            pods::edit(&mut pod, main).image = late();
+        }
+        run.want(pod);
+        run.settle();
+        assert_eq!(pulls(&run), 1);
+        let times = pulled_at(&mut run, Duration::from_secs(1300));
+        assert_eq!(times, [10, 30, 70, 150, 310, 610, 910, 1210], "{mains:?}");
+    }
+    for (pause, expected) in [(600, 20), (601, 10)] {
+        let mut run = Run::new();
+        let mut web = pods::pod("web", &["main"]);
+        let main = pods::edit(&mut web, "main");
+        (main.image, main.pull_policy) = (late(), ImagePullPolicy::Always);
+        run.want(web);
+        run.settle();
+        run.world.registry.insert(late());
+        run.advance(Duration::from_secs(10), Run::settle);
+        let main = run.world.running(&uid("web"), "main").expect("it is pulled");
+        run.world.registry.remove(&late());
+        run.advance(Duration::from_secs(pause - 10), Run::settle);
+        run.world.exit(&main, 0, run.now);
+        run.settle();
+        let times = pulled_at(&mut run, Duration::from_secs(expected + 5));
+        assert_eq!(times.last(), Some(&expected), "{pause} {times:?}");
+    }
+}
+
+/// As who imports it does. It is looked for once a minute, and at the end of the wait.
+#[test]
+fn an_image_that_comes_by_another_way_is_not_waited_for() {
+    let mut run = Run::new();
+    let mut web = pods::pod("web", &["main"]);
+    pods::edit(&mut web, "main").image = late();
+    run.want(web);
+    run.settle();
+    run.advance(Duration::from_secs(330), Run::settle);
+    let before = pulls(&run);
+    assert_eq!(waits_for(&run, "web"), "ImagePullBackOff");
+    run.world.images.insert(late());
+    run.advance(Duration::from_secs(61), |run| {
+        run.settle();
+        let running = run.world.running(&uid("web"), "main").is_some();
+        assert!(running || waits_for(run, "web") == "ImagePullBackOff", "what is shown stays");
+    });
+    assert!(run.world.running(&uid("web"), "main").is_some());
+    assert_eq!(pulls(&run), before);
 }
 
 /// It was asked for with what there was before.

@@ -241,6 +241,13 @@ impl Planner<'_> {
             | ImageUse::Pulling { .. }
             | ImageUse::Ready(_) => {}
             ImageUse::Missing => self.missing(of, need),
+            ImageUse::Failed { look_at } => {
+                if self.has_come(*look_at) {
+                    self.look_for_image(of, need);
+                } else {
+                    self.announce_back_off(need);
+                }
+            }
             ImageUse::Refused { retry, .. } => {
                 if self.has_come(retry.at) {
                     self.look_for_image(of, need);
@@ -270,7 +277,14 @@ impl Planner<'_> {
         };
         if self.has_come(backoff.ends_at) {
             self.push(pull);
-        } else if !backoff.announced && !need.is_early && self.has_come(backoff.failed_at + ERROR_SHOWN) {
+        } else {
+            self.announce_back_off(need);
+        }
+    }
+
+    fn announce_back_off(&mut self, need: Need<'_>) {
+        let Some(backoff) = self.life.actual.pull_backoffs.get(need.image) else { return };
+        if !backoff.announced && !need.is_early && self.has_come(backoff.failed_at + ERROR_SHOWN) {
             let announce = Step::BackOffPull(need.image.clone());
             if !self.plan.steps.contains(&announce) {
                 self.push(announce);

@@ -164,11 +164,8 @@ impl Planner<'_> {
 
     fn image(&self, image: &ImageRef, state: &ImageUse) -> Readiness {
         match state {
-            ImageUse::Wanted
-            | ImageUse::Postponed
-            | ImageUse::Inspecting { .. }
-            | ImageUse::Pulling { .. } => Readiness::OnItsWay,
-            ImageUse::Missing => {
+            ImageUse::Wanted | ImageUse::Postponed | ImageUse::Pulling { .. } => Readiness::OnItsWay,
+            ImageUse::Inspecting { .. } | ImageUse::Missing | ImageUse::Failed { .. } => {
                 let backoff = self.life.actual.pull_backoffs.get(image);
                 let waits = backoff.is_some_and(|backoff| backoff.ends_at > self.now.mono);
                 if waits { Readiness::Waits } else { Readiness::OnItsWay }

@@ -32,6 +32,9 @@ const NEVER_PULL: &str = "ErrImageNeverPull";
 /// Delay until an image that may not be pulled is looked for again, as the kubelet's next sync after an error would.
 const NEVER_PULL_RETRY: Duration = Duration::from_secs(10);
 
+/// Time between two looks for an image whose pull has failed, as between two syncs of a pod.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
 /// What of a pod an image is for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ImageFor {
@@ -57,6 +60,11 @@ pub enum ImageUse {
     },
     /// To be pulled, when no back-off forbids it.
     Missing,
+    /// A pull of it has failed. It may come by other ways meanwhile.
+    Failed {
+        /// When it is looked for again: at the end of the back-off at the latest.
+        look_at: Mono,
+    },
     /// Being pulled, or waiting for a free place among the pulls.
     Pulling {
         /// Whether it was asked for before its container's turn.
@@ -84,6 +92,7 @@ impl ImageUse {
             | Self::Postponed
             | Self::Inspecting { .. }
             | Self::Missing
+            | Self::Failed { .. }
             | Self::Pulling { .. }
             | Self::Ready(_) => 0,
         }
@@ -100,6 +109,7 @@ impl ImageUse {
     pub(in crate::pod) fn secret_changed(&mut self, now: Mono) {
         match self {
             Self::Pulling { secret_changed, .. } => *secret_changed = true,
+            Self::Failed { look_at } => *look_at = now,
             Self::Refused { reason, retry } if reason != NEVER_PULL => {
                 retry.end_wait(FailureKind::Config, now);
             }
@@ -187,7 +197,7 @@ impl PodMachine {
                 let retry = Retry { failure, at: now + NEVER_PULL_RETRY, tries: 1 };
                 ImageUse::Refused { reason: NEVER_PULL.into(), retry }
             }
-            Ok(None) => ImageUse::Missing,
+            Ok(None) => self.not_there(image, now),
             Err(failure) if is_early && failure.kind != FailureKind::RuntimeDown => ImageUse::Postponed,
             Err(failure) => self.not_inspected(&of, image, failure, tries, now),
         };
@@ -235,6 +245,7 @@ impl PodMachine {
         let of = &pulled.asker.of;
         let Some(need) = need(&self.life, of).filter(|need| need.image == image) else { return };
         let ImageUse::Pulling { is_early, secret_changed } = *need.state else { return };
+        let is_looked_for = need.policy != ImagePullPolicy::Always;
         let quoted = format!("{:?}", image.as_str());
         match result {
             Ok(info) => {
@@ -271,9 +282,19 @@ impl PodMachine {
                 if secret_changed {
                     self.end_pull_backoff(image, now);
                 }
-                self.use_image(of, ImageUse::Missing);
+                let state = if is_looked_for { self.not_there(image, now) } else { ImageUse::Missing };
+                self.use_image(of, state);
             }
         }
+    }
+
+    /// What is not on the node is pulled, or looked for once more while that has to wait. Source: `imagePullPrecheck` of
+    /// `pkg/kubelet/images/image_manager.go`, which comes before the back-off.
+    fn not_there(&self, image: &ImageRef, now: Mono) -> ImageUse {
+        let backoff = self.life.actual.pull_backoffs.get(image).filter(|backoff| backoff.ends_at > now);
+        backoff.map_or(ImageUse::Missing, |backoff| ImageUse::Failed {
+            look_at: backoff.ends_at.min(now + LOOK_EVERY),
+        })
     }
 
     /// Tells the containers that wait for an image why. Source: `toKubeContainerImageVolumes` of

@@ -76,8 +76,10 @@ impl PodMachine {
     pub(in crate::pod) fn back_off_pull(&mut self, image: &ImageRef) {
         let Some(backoff) = self.life.actual.pull_backoffs.get_mut(image) else { return };
         backoff.announced = true;
-        let waiting = needs(&self.life)
-            .filter(|(_, need)| need.image == image && *need.state == ImageUse::Missing && !need.is_early);
+        let waiting = needs(&self.life).filter(|(_, need)| {
+            let is_waiting = matches!(need.state, ImageUse::Missing | ImageUse::Failed { .. });
+            need.image == image && is_waiting && !need.is_early
+        });
         let waiting: Vec<ImageFor> = waiting.map(|(of, _)| of).collect();
         for of in waiting {
             self.notes.push(told(&of, Severity::Normal, "BackOff", pull_back_off(image)));

@@ -268,7 +268,10 @@ fn not_to_be_had(life: &Life, image: &ImageRef, state: &ImageUse) -> Option<(Str
         ImageUse::Refused { reason, retry } => {
             Some((reason.clone().into_owned(), retry.failure.message.clone()))
         }
-        ImageUse::Missing | ImageUse::Pulling { .. } => match life.actual.pull_backoffs.get(image) {
+        ImageUse::Inspecting { .. }
+        | ImageUse::Missing
+        | ImageUse::Failed { .. }
+        | ImageUse::Pulling { .. } => match life.actual.pull_backoffs.get(image) {
             Some(PullBackoff { error: Some(error), announced: true, .. }) => {
                 Some(("ImagePullBackOff".into(), pull_waits(image, error)))
             }
@@ -277,7 +280,7 @@ fn not_to_be_had(life: &Life, image: &ImageRef, state: &ImageUse) -> Option<(Str
             }
             Some(PullBackoff { error: None, .. }) | None => None,
         },
-        ImageUse::Wanted | ImageUse::Postponed | ImageUse::Inspecting { .. } | ImageUse::Ready(_) => None,
+        ImageUse::Wanted | ImageUse::Postponed | ImageUse::Ready(_) => None,
     }
 }
 
