@@ -82,8 +82,11 @@ fn add_spec(
         );
         if status.container_id.is_some() {
             let stop_signal = container.lifecycle.as_ref().and_then(|one| one.stop_signal.clone());
-            let resources = resources::of_container(&of_name(allocated).unwrap_or(container));
+            let mut resources = resources::of_container(&of_name(allocated).unwrap_or(container));
             status.allocated_resources.clone_from(&resources.requests);
+            if status.state.as_ref().is_some_and(|state| state.running.is_some()) {
+                resources::set_read_back(&mut resources);
+            }
             status.resources = Some(resources);
             status.stop_signal = stop_signal;
         }

@@ -11,6 +11,8 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
+use crate::quantity::Quantity as Amount;
+
 type Amounts = BTreeMap<String, Quantity>;
 
 /// Of a container. A limit without a request is a request too (`SetDefaults_Pod` of `pkg/apis/core/v1/defaults.go`).
@@ -29,9 +31,9 @@ pub(super) fn of_container(container: &Container) -> ResourceRequirements {
 /// While a resize is under way, a container shows what it has as its resources, and what it gets as allocated. Where it names no limits, or no
 /// requests, it shows none, though its pod may bound it (`convertToAPIContainerStatuses` of `pkg/kubelet/kubelet_pods.go`).
 pub(super) fn set_actuated(resources: &mut ResourceRequirements, has: CpuMemory) {
-    let set = |list: &mut Option<Amounts>, cpu: u64, memory: u64| {
+    let set = |list: &mut Option<Amounts>, cpu: u64, memory: u64, text: String| {
         let Some(amounts) = list else { return };
-        for (name, amount, text) in [("cpu", cpu, cores(cpu)), ("memory", memory, binary(memory))] {
+        for (name, amount, text) in [("cpu", cpu, cores(cpu)), ("memory", memory, text)] {
             if amount == 0 {
                 amounts.remove(name);
             } else {
@@ -42,34 +44,44 @@ pub(super) fn set_actuated(resources: &mut ResourceRequirements, has: CpuMemory)
             *list = None;
         }
     };
-    set(&mut resources.requests, has.cpu_request, has.memory_request);
-    set(&mut resources.limits, has.cpu_limit, has.memory_limit);
+    let (request, limit) = (has.memory_request, has.memory_limit);
+    set(&mut resources.requests, has.cpu_request, request, binary(request));
+    set(&mut resources.limits, has.cpu_limit, limit, read_back(limit));
+}
+
+/// A container that runs shows its limit of memory as it is read back, in whole bytes (`toKubeContainerResources` of
+/// `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go`).
+pub(super) fn set_read_back(resources: &mut ResourceRequirements) {
+    let limit = resources.limits.as_mut().and_then(|limits| limits.get_mut("memory"));
+    if let Some(limit) = limit
+        && let Ok(amount) = limit.0.parse::<Amount>()
+    {
+        limit.0 = read_back(amount.units().unsigned_abs());
+    }
 }
 
 /// `status.allocatedResources` and `status.resources` of a pod.
 pub(super) fn of_pod(shown: &PodResources, spec: &PodSpec) -> (Option<Amounts>, ResourceRequirements) {
-    let requests = |of: &ResourceRequirements| of.requests.clone();
-    let limits = |of: &ResourceRequirements| of.limits.clone();
+    let bytes = if is_decimal(spec) { decimal } else { binary };
     let resources = ResourceRequirements {
-        requests: amounts(&shown.has.requests, is_decimal(spec, requests)),
-        limits: amounts(&shown.has.limits, is_decimal(spec, limits)),
+        requests: amounts(&shown.has.requests, bytes),
+        limits: amounts(&shown.has.limits, read_back),
         ..ResourceRequirements::default()
     };
-    (amounts(&shown.allocated, is_decimal(spec, requests)), resources)
+    (amounts(&shown.allocated, bytes), resources)
 }
 
-/// Whether memory is written with powers of ten: a sum is written as the first of its parts, in the order in which they are added (`Add` of
+/// Whether requested memory is written with powers of ten: a sum is written as the first of its parts, in the order in which they are added (`Add` of
 /// `k8s.io/apimachinery/pkg/api/resource/quantity.go`).
-fn is_decimal(spec: &PodSpec, level: impl Fn(&ResourceRequirements) -> Option<Amounts>) -> bool {
+fn is_decimal(spec: &PodSpec) -> bool {
     let init = spec.init_containers.iter().flatten();
     let of_containers = spec.containers.iter().chain(init).filter_map(|one| one.resources.as_ref());
     let mut all = spec.resources.iter().chain(of_containers);
-    let first = all.find_map(|resources| level(resources)?.get("memory").cloned());
+    let first = all.find_map(|resources| resources.requests.as_ref()?.get("memory"));
     first.is_some_and(|first| !first.0.ends_with('i'))
 }
 
-fn amounts(of: &Quantities, is_decimal: bool) -> Option<Amounts> {
-    let bytes = |bytes: u64| if is_decimal { decimal(bytes) } else { binary(bytes) };
+fn amounts(of: &Quantities, bytes: impl Fn(u64) -> String) -> Option<Amounts> {
     let mut all = Amounts::new();
     let mut add = |name: String, text: Option<String>| {
         all.extend(text.map(|text| (name, Quantity(text))));
@@ -88,6 +100,11 @@ fn amounts(of: &Quantities, is_decimal: bool) -> Option<Amounts> {
 
 fn cores(milli: u64) -> String {
     if milli.is_multiple_of(1000) { decimal(milli / 1000) } else { format!("{milli}m") }
+}
+
+/// As the API server writes what the kubelet reads of a cgroup: with powers of two, or of ten where there is no power of two in it.
+fn read_back(bytes: u64) -> String {
+    if bytes.is_multiple_of(1 << 10) { binary(bytes) } else { decimal(bytes) }
 }
 
 /// In the largest unit of which it is a multiple.
@@ -160,6 +177,32 @@ mod tests {
             assert_eq!(serde_json::to_value(allocated).unwrap(), shown);
             assert_eq!(serde_json::to_value(resources).unwrap(), json!({ "requests": shown }));
         }
+    }
+
+    #[test]
+    fn a_limit_of_memory_is_shown_as_it_is_read_back() {
+        for (written, expected) in [
+            ("512M", "500000Ki"),
+            ("100M", "100M"),
+            ("64Mi", "64Mi"),
+            ("128974848", "123Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.05Gi", "53687092"),
+            ("100000001", "100000001"),
+        ] {
+            let shown = |text: &str| json!({ "limits": { "cpu": "0.5", "memory": text }, "requests": { "memory": written } });
+            let mut resources = serde_json::from_value(shown(written)).unwrap();
+            set_read_back(&mut resources);
+            assert_eq!(serde_json::to_value(&resources).unwrap(), shown(expected), "{written}");
+        }
+        let mut none = ResourceRequirements::default();
+        set_read_back(&mut none);
+        assert_eq!(none, ResourceRequirements::default());
+        let limits = Quantities { memory_bytes: Some(512_000_000), ..Quantities::default() };
+        let has = Resources { limits, ..Resources::default() };
+        let (_, of_pod) =
+            of_pod(&PodResources { allocated: Quantities::default(), has }, &PodSpec::default());
+        assert_eq!(serde_json::to_value(of_pod).unwrap(), json!({ "limits": { "memory": "500000Ki" } }));
     }
 
     #[test]

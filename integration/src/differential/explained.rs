@@ -244,15 +244,6 @@ pub const EXPLAINED: &[Explained] = &[
         },
     },
     Explained {
-        what: "a limit of a part of a byte is shown as it is written",
-        at: PODS,
-        is: |finding| {
-            let Difference { path, ours, .. } = &finding.difference;
-            let is_limit = path.ends_with("/resources/limits/memory");
-            is_limit && (ours == "53687091200m" || finding.difference.theirs == "53687091200m")
-        },
-    },
-    Explained {
         what: "variables come in the order of the spec, and not by chance",
         at: PODS,
         is: |finding| finding.difference.path.ends_with("/envInOrder[order]"),

@@ -33,6 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
         of("resources-cpu-zero", json!({ "requests": { "cpu": "0" } })),
         of("resources-memory-request", json!({ "requests": { "memory": "100Mi" } })),
         of("resources-memory-limit", json!({ "limits": { "memory": "100M" } })),
+        of("resources-memory-limit-with-a-power-of-two", json!({ "limits": { "memory": "512M" } })),
         of(
             "resources-disk",
             json!({ "requests": { "ephemeral-storage": "10Mi" }, "limits": { "ephemeral-storage": "1Gi" } }),
