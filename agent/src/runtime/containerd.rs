@@ -19,11 +19,13 @@ use containerd_client::services::v1::{
     transfer_client::TransferClient,
     version_client::VersionClient,
 };
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
 use tonic::{
     Code, Response, Status,
     metadata::{Ascii, MetadataValue, errors::InvalidMetadataValue},
     service::{Interceptor, interceptor::InterceptedService},
-    transport::Channel,
+    transport::{Channel, Endpoint},
 };
 
 use super::snapshotter::Shifting;
@@ -31,6 +33,10 @@ use crate::absent::Absence;
 
 /// What containerd accepts and sends at most (`defaults.DefaultMaxRecvMsgSize`); tonic's own bound is 4 MiB.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Longest error that is taken: it comes in headers, of which hyper takes 16 KiB. As much as of a message, as by clients in Go (`defaultClientMaxHeaderListSize`
+/// of `internal/transport/http2_client.go` of grpc-go).
+const HEADERS_BYTES_MAX: u32 = 16 << 20;
 
 /// Longest wait for the socket to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -140,7 +146,7 @@ impl Containerd {
         let unreachable = |error: Box<dyn std::error::Error + Send + Sync>| {
             ConnectError::Unreachable(socket.display().to_string(), error)
         };
-        let channel = tokio::time::timeout(CONNECT_TIMEOUT, containerd_client::connect(socket))
+        let channel = tokio::time::timeout(CONNECT_TIMEOUT, channel(socket))
             .await
             .map_err(|elapsed| unreachable(elapsed.into()))?
             .map_err(|error| unreachable(error.into()))?;
@@ -272,6 +278,17 @@ impl Containerd {
     }
 }
 
+/// A connection by a socket, whose address nobody looks at.
+pub(super) async fn channel(socket: &Path) -> Result<Channel, tonic::transport::Error> {
+    let socket = socket.to_owned();
+    let connect = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    let endpoint = Endpoint::from_static("http://[::]").http2_max_header_list_size(HEADERS_BYTES_MAX);
+    endpoint.connect_with_connector(connect).await
+}
+
 #[cfg(test)]
 impl Containerd {
     /// One that is not asked anything before it is used.
@@ -362,7 +379,10 @@ fn major(version: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use containerd_client::services::v1::GetResponse;
+
     use super::*;
+    use crate::runtime::fake::{Ending, Fake, LENGTH};
 
     #[test]
     fn versions_as_containerd_writes_them() {
@@ -387,11 +407,22 @@ mod tests {
         assert_eq!(failed(Cause::from(Status::deadline_exceeded("context"))), FailureKind::Unknown);
     }
 
+    /// As one has it that a registry has filled, or the path of a program.
+    #[tokio::test]
+    async fn a_long_word_of_containerd_is_no_loss_of_it() {
+        let fake = Fake::answering(&[] as &[GetResponse], Ending::RefusedAtLength).await;
+        let Containerd { channel, namespace, .. } = &fake.containerd;
+        let mut client = VersionClient::with_interceptor(channel.clone(), namespace.clone());
+        let error = fake.containerd.call("ask the version of", "", client.version(())).await.unwrap_err();
+        let Cause::Refused { code, message } = error.cause() else { panic!("{error:?}") };
+        assert_eq!((*code, message.len()), (Code::Unavailable, LENGTH));
+    }
+
     #[tokio::test]
     async fn an_answer_is_waited_for_as_long_as_the_shorter_of_both_limits_says() {
         let [short, long] = [Duration::from_millis(1), Duration::from_secs(3600)];
         for (configured, limit) in [(short, long), (long, short)] {
-            let channel = tonic::transport::Endpoint::from_static("http://[::1]:1").connect_lazy();
+            let channel = Endpoint::from_static("http://[::1]:1").connect_lazy();
             let containerd = Containerd::unasked(channel, configured);
             let nothing = std::future::pending::<Result<Response<()>, Status>>();
             let error = containerd.call_within(limit, "wait for", "c1", nothing).await.unwrap_err();

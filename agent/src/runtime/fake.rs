@@ -9,13 +9,16 @@ use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
 use tonic::metadata::MetadataMap;
 
-use super::Containerd;
+use super::{Containerd, containerd::channel};
 
 /// How long an answer is waited for that does not come to its end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Far longer than that, and than any answer takes: a test that is still waiting then has no bound.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Letters of the long word.
+pub(crate) const LENGTH: usize = 64 << 10;
 
 /// What comes after the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub(crate) enum Ending {
     Whole,
     /// Containerd's word that it cannot go on.
     Refused,
+    /// The same in very many words.
+    RefusedAtLength,
     /// Its word that there is no such thing.
     NotFound,
     /// The end of the stream, without a word.
@@ -61,7 +66,7 @@ impl Fake {
                 tokio::spawn(serve(connection, messages.clone(), ending));
             }
         });
-        let channel = containerd_client::connect(&socket).await.unwrap();
+        let channel = channel(&socket).await.unwrap();
         // What is told of an answer that comes must not turn on how busy the machine is.
         let patience = if ending == Ending::Stalls { PATIENCE } else { LONG };
         Self { containerd: Containerd::unasked(channel, patience), _dir: dir }
@@ -90,6 +95,7 @@ async fn serve(connection: UnixStream, messages: Vec<Vec<u8>>, ending: Ending) {
         match ending {
             Ending::Whole => end(&mut stream, "0"),
             Ending::Refused => end(&mut stream, "14"),
+            Ending::RefusedAtLength => end_with(&mut stream, "14", &"x".repeat(LENGTH)),
             Ending::NotFound => end(&mut stream, "5"),
             Ending::Unsaid => stream.send_data(Cursor::default(), true).unwrap(),
             Ending::Torn => stream.send_data(Cursor::new(vec![0, 0, 0]), true).unwrap(),
@@ -101,7 +107,12 @@ async fn serve(connection: UnixStream, messages: Vec<Vec<u8>>, ending: Ending) {
 }
 
 fn end(stream: &mut SendStream<Cursor<Vec<u8>>>, status: &str) {
+    end_with(stream, status, "");
+}
+
+fn end_with(stream: &mut SendStream<Cursor<Vec<u8>>>, status: &str, message: &str) {
     let mut trailers = MetadataMap::new();
     trailers.insert("grpc-status", status.parse().unwrap());
+    trailers.insert("grpc-message", message.parse().unwrap());
     stream.send_trailers(trailers.into_headers()).unwrap();
 }

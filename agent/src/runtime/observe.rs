@@ -328,7 +328,9 @@ mod tests {
                 Ending::Refused | Ending::Unsaid | Ending::Torn => FailureKind::Transient,
                 Ending::Reset | Ending::HangsUp => FailureKind::RuntimeDown,
                 Ending::Stalls => FailureKind::Unknown,
-                Ending::Whole | Ending::NotFound => unreachable!("it is not midway"),
+                Ending::Whole | Ending::NotFound | Ending::RefusedAtLength => {
+                    unreachable!("it is not midway")
+                }
             };
             assert_eq!(error.kind(), expected, "{ending:?}: {error:?}");
         }

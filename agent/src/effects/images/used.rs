@@ -3,12 +3,19 @@
 //! A writable layer, that of an image volume too, or a view names the layers of an image as its parent, whoever made it and whatever the
 //! image is called by now. A container whose layer is not in containerd names its image.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use berth_core::image::collection::StoredImage;
 use containerd_client::services::v1::{ListContainersRequest, snapshots::ListSnapshotsRequest};
+use tokio::time::timeout;
 
-use crate::runtime::{CallError, Containerd};
+use crate::{
+    causes::with_causes,
+    runtime::{CallError, Containerd},
+};
+
+/// How long a snapshotter of others may take to list its layers: one that hangs keeps no image.
+const OTHERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is in use.
 #[derive(Debug, Default)]
@@ -20,23 +27,31 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Reads it, of this snapshotter and of those that containers are on.
+    /// Reads it, of this snapshotter and of those that containers are on. One of others that is not there any more, or does not answer, uses no
+    /// layers of this one; its containers have their images by name.
     ///
     /// # Errors
     /// Containerd does not list something.
     pub(super) async fn read(containerd: &Containerd, snapshotter: &str) -> Result<Self, CallError> {
         let mut used = Self::default();
-        let mut snapshotters = BTreeSet::from([snapshotter.to_owned()]);
+        let mut others = BTreeSet::new();
         let mut client = containerd.containers();
         let all = client.list_stream(ListContainersRequest::default());
         let mut stream = containerd.call("list containers", "", all).await?;
         while let Some(message) = containerd.next("list containers", "", stream.message()).await? {
             let Some(container) = message.container else { continue };
             used.names.insert(container.image);
-            snapshotters.insert(container.snapshotter);
+            others.insert(container.snapshotter);
         }
-        for snapshotter in snapshotters.iter().filter(|name| !name.is_empty()) {
-            used.read_parents(containerd, snapshotter).await?;
+        used.read_parents(containerd, snapshotter).await?;
+        for other in others.iter().filter(|name| !name.is_empty() && *name != snapshotter) {
+            let read = timeout(OTHERS_WITHIN, used.read_parents(containerd, other)).await;
+            if let Err(why) = read
+                .map_err(|late| with_causes(&late))
+                .and_then(|read| read.map_err(|error| with_causes(&error)))
+            {
+                tracing::warn!(snapshotter = other, why, "what its layers are used by is not known");
+            }
         }
         Ok(used)
     }
