@@ -169,6 +169,7 @@ async fn start(
     let cgroups = Arc::new(Tree::new(config.node.cgroups.version));
     let oci = probe::probe(&config, &cgroups).await?;
     let containerd = runtime::connect(&config).await?;
+    tokio::spawn(runtime::tell_flaws(containerd.clone(), oci.clone()));
     let clients = clients(&config).await?;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let shims = Shims::new(&config.node.paths.run, &config.containerd_socket, sender.clone());
@@ -180,6 +181,9 @@ async fn start(
     network.find_leftovers(recorded(&records), &known(&records, &found)).await;
     let recorded_pods: BTreeSet<PodUid> =
         records.iter().chain(&ended_pods).map(|(record, _)| record.uid.clone()).collect();
+    let made = found.observation.containers.iter().map(|container| container.id.as_str()).collect();
+    let snapshotter = current.borrow().settings.snapshotter.clone();
+    runtime::remove_left(&containerd, &snapshotter, &config.node.paths.run, &recorded_pods, &made).await;
     let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods.clone(), found).await?;
 
     let (grouped, handlers) = served_before(&found.grouped, found.handlers);

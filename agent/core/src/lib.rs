@@ -24,6 +24,7 @@ pub mod event;
 pub mod failure;
 #[cfg(test)]
 mod fixtures;
+pub mod flaws;
 pub mod glob;
 pub mod id;
 pub mod image;

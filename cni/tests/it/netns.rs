@@ -59,7 +59,7 @@ async fn lo_comes_up_and_only_there() {
 
 /// As containerd's CRI and the kubelet leave it: a network may give addresses by router advertisements.
 #[tokio::test]
-async fn router_advertisements_are_the_networks_own_business() {
+async fn cve_2020_10749_router_advertisements_are_the_networks_own_business() {
     let holder = Holder::start().await;
     let setting =
         "cat /proc/sys/net/ipv6/conf/all/accept_ra /proc/sys/net/ipv6/conf/default/accept_ra | tr '\\n' ' '";

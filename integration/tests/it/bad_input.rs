@@ -36,7 +36,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-fn events_say(pod: &PodState, text: &str) -> bool {
+pub(crate) fn events_say(pod: &PodState, text: &str) -> bool {
     crate::kit::events(pod).is_ok_and(|shown| shown.contains(text))
 }
 

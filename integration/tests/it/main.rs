@@ -33,6 +33,7 @@ mod cpu_time;
 mod crash;
 mod dead_fs;
 mod demo;
+mod escapes;
 mod examples;
 mod fake_containerd;
 mod families;
@@ -59,6 +60,7 @@ mod plugins;
 mod probes;
 mod propagation;
 mod pull_secrets;
+mod pulls;
 mod reboot;
 mod registries;
 mod relay;
@@ -91,8 +93,13 @@ mod volumes;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let all = lab::tests().into_iter().chain(of_clusters()).chain(of_nodes());
+    suite::main(all.chain(last().into_iter().flatten()).collect())
+}
+
+/// Beside an API server.
+fn of_clusters() -> impl Iterator<Item = suite::Test> {
     let all = [
-        lab::tests(),
         cluster::tests(),
         cluster_node::tests(),
         certificates::tests(),
@@ -113,12 +120,20 @@ fn main() -> ExitCode {
         admission::tests(),
         api_kills::tests(),
         kubeadm::tests(),
+    ];
+    all.into_iter().flatten()
+}
+
+/// Of pods of manifests, and of what they run on.
+fn of_nodes() -> impl Iterator<Item = suite::Test> {
+    let all = [
         fixtures::tests(),
         shim::tests(),
         snapshotters::tests(),
         checkpoint::tests(),
         kills::tests(),
         by_ctr::tests(),
+        escapes::tests(),
         examples::tests(),
         cgroup_files::tests(),
         limits::tests(),
@@ -141,6 +156,7 @@ fn main() -> ExitCode {
         images::tests(),
         registries::tests(),
         pull_secrets::tests(),
+        pulls::tests(),
         unpack::tests(),
         runtimes::tests(),
         handlers::tests(),
@@ -160,7 +176,7 @@ fn main() -> ExitCode {
         demo::tests(),
         crash::tests(),
     ];
-    suite::main(all.into_iter().chain(last()).flatten().collect())
+    all.into_iter().flatten()
 }
 
 /// Those that begin last.

@@ -27,6 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("reboot::what_had_ended_stays_so_and_all_else_runs_again", ended),
         test("reboot::an_image_has_the_owners_of_its_pods_next_ids", owners),
+        test("reboot::layers_of_containers_that_were_never_made_go", layers),
     ]
 }
 
@@ -111,6 +112,27 @@ fn owners() -> Result<()> {
     ensure!(before != after, "both times it has {before}");
     node.clear()?;
     same("leases", Records::open()?.leases()?.len(), 0)?;
+    node.end()
+}
+
+/// What the main container is to be made of is there before the init container has ended, and in no record.
+fn layers() -> Result<()> {
+    let mut node = Node::start_with(&Settings::default())?;
+    let manifest = json!({
+        "initContainers": [shell("first", FOR_EVER, json!({}))],
+        "containers": [shell("main", FOR_EVER, json!({}))],
+    });
+    node.apply("waits", &pod("waits", manifest))?;
+    let records = Records::open()?;
+    eventually("both layers", &2, || Ok(records.snapshots_in_use()?.len()))?;
+    drop(records);
+    switch_off(&mut node)?;
+    node.remove("waits")?;
+    node.containerd.start_again()?;
+    node.agent.start()?;
+    let records = Records::open()?;
+    eventually("layers to go", &Vec::new(), || records.snapshots_in_use())?;
+    node.clear()?;
     node.end()
 }
 

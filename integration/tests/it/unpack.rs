@@ -16,7 +16,7 @@ use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use crate::images::of_image;
-use crate::kit::{IMAGE, events, eventually, logged, sleeper};
+use crate::kit::{IMAGE, events, eventually, go_on, logged, pod, shell, sleeper, wait_at};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -26,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("unpack::what_a_dead_containerd_left_goes_before_the_next_try", containerd_dies),
         test("unpack::two_images_of_one_layer_at_once", at_once),
         test("unpack::longer_than_a_call_may_take", long),
+        test("unpack::a_layer_that_waits_for_its_container_is_no_garbage", waits),
     ]
 }
 
@@ -181,6 +182,27 @@ fn containerd_dies() -> Result<()> {
     eventually("leases", &Vec::new(), || records.leases())?;
     // The first one's containerd is gone, and it ends by itself.
     release(&first)?;
+    node.end()
+}
+
+/// It is in no record of containerd.
+fn waits() -> Result<()> {
+    let node = Node::start()?;
+    let manifest = json!({
+        "initContainers": [shell("first", &wait_at("door"), json!({}))],
+        "containers": [shell("main", "exec sleep infinity", json!({}))],
+    });
+    node.apply("waits", &pod("waits", manifest))?;
+    let records = Records::open()?;
+    eventually("both layers", &2, || Ok(records.snapshots_in_use()?.len()))?;
+    collect_garbage()?;
+    same("layers", records.snapshots_in_use()?.len(), 2)?;
+    let waits = node
+        .wait("waits", "to wait", POD_LIMIT, |pod| !pod.container("first")["state"]["running"].is_null())?;
+    go_on(&waits, "first", "door")?;
+    let ready = node.ready("waits")?;
+    same("restarts", ready.restarts("main"), 0)?;
+    ensure!(!events(&ready)?.contains("Failed"), "{}", events(&ready)?);
     node.end()
 }
 

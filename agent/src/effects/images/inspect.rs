@@ -471,6 +471,21 @@ mod tests {
         assert_eq!(image_config(&config).volumes, all);
     }
 
+    #[tokio::test]
+    async fn cve_2023_25153_a_document_without_an_end_is_given_up() {
+        let part = ReadContentResponse { offset: 0, data: vec![b' '; 1 << 20] };
+        for (parts, is_read) in [(8, true), (9, false)] {
+            let fake = Fake::answering(&vec![part.clone(); parts], Ending::Whole).await;
+            let read = read(&fake.containerd, "config", "d").await;
+            match is_read {
+                true => assert_eq!(read.unwrap().len(), 8 << 20),
+                false => {
+                    assert!(matches!(read, Err(ImageError::TooLarge { what: "config", .. })), "{read:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn chain_ids_as_in_the_specification() {
         let ids = ["sha256:aa".to_owned(), "sha256:bb".to_owned()];

@@ -1,7 +1,6 @@
 //! Writable layers of containers, and the account files of their images.
 
 use std::{
-    collections::HashMap,
     fs::File,
     io::{self, Read},
     os::fd::BorrowedFd,
@@ -30,7 +29,7 @@ use super::{
 use crate::{
     runtime::{
         CallError, Containerd,
-        labels::{GC_ROOT, POD_UID},
+        labels::{GC_ROOT, POD_UID, RUN_DIR},
     },
     workers::Sort,
 };
@@ -46,8 +45,9 @@ pub(in crate::effects) async fn ensure(
 ) -> Result<Outcome, Failure> {
     // Until there is a container record nothing refers to the snapshot, and containerd's garbage collection would take
     // it. The label keeps it; it goes with the snapshot.
-    let labels =
-        HashMap::from([(GC_ROOT.to_owned(), "berth".to_owned()), (POD_UID.to_owned(), pod.to_string())]);
+    let run_dir = host.node().paths.run.clone();
+    let labels = [(GC_ROOT, "berth".to_owned()), (POD_UID, pod.to_string()), (RUN_DIR, run_dir)];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
     let snapshotter = host.settings().snapshotter.clone();
     let snapshot = Snapshot {
         snapshotter: &snapshotter,

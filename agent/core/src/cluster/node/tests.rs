@@ -73,6 +73,25 @@ fn reasons(notes: &[Note]) -> Vec<&str> {
     notes.iter().map(|note| note.reason.as_str()).collect()
 }
 
+/// Whoever may write its owners may have the node deleted with them, and whoever may write others' objects is more than a node.
+#[test]
+fn cve_2025_5187_cve_2025_4563_cve_2021_25735_a_node_writes_no_owners_and_no_name_but_its_own() {
+    let made = made(&settings(), &facts(), at(0)).object;
+    let mut existing = made.clone();
+    existing["metadata"]["ownerReferences"] =
+        json!([{ "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u" }]);
+    let owners = existing["metadata"]["ownerReferences"].clone();
+    let taken_over = taken_over(&settings(), &facts(), &existing, at(1)).object;
+    let updated = updated(&settings(), &facts(), &existing, at(2)).object;
+    assert_eq!(made["metadata"].get("ownerReferences"), None);
+    for written in [taken_over, updated] {
+        assert_eq!(written["metadata"]["ownerReferences"], owners);
+        assert_eq!(written["metadata"]["name"], "n");
+        let patch = patch(&existing, &written);
+        assert!(patch.is_none_or(|patch| patch["metadata"].get("ownerReferences").is_none()));
+    }
+}
+
 #[test]
 fn a_new_object_has_all_that_the_kubelets_has() {
     let written = made(&settings(), &facts(), at(0));

@@ -6,7 +6,9 @@ use super::Bench;
 use crate::{
     id::VolumeName,
     oci::{ConfigError, ExistingFile, ImageVolume, ObjectValues, PartOf, SubPathBind},
-    spec::{EnvSource, EnvVar, IpcMode, Mount, MountPropagation, NetworkMode, RecursiveReadOnly, SubPath},
+    spec::{
+        EnvSource, EnvVar, IpcMode, Mount, MountPropagation, NetworkMode, Pod, RecursiveReadOnly, SubPath,
+    },
 };
 
 const POD: &str = "/var/lib/kubelet/pods/0b1c-2d";
@@ -182,6 +184,8 @@ fn mounts_of_the_pod_take_the_place_of_others() {
         let bench = bench(vec![at(path)]);
         let path = path.trim_end_matches('/');
         assert_eq!(line(&bench, path), format!("{path} bind /vol/data rbind,rprivate,rw"));
+        let shared = Bench { pod: Pod { ipc: IpcMode::Node, ..bench.pod.clone() }, ..bench };
+        assert_eq!(line(&shared, path), format!("{path} bind /vol/data rbind,rprivate,rw"));
     }
     let dev = lines(&bench(vec![at("/dev")]));
     let below: Vec<_> = dev.iter().filter(|line| line.starts_with("/dev")).collect();

@@ -223,8 +223,8 @@ fn cve_2024_21626_working_directory_is_no_descriptor() {
 }
 
 #[test]
-fn cve_2022_4318_control_characters_in_home_reach_only_the_environment() {
-    let home = "/root\nevil::0:0::/:/bin/sh\n\u{1b}[2J";
+fn cve_2022_4318_cve_2026_15809_control_characters_in_home_reach_only_the_environment() {
+    let home = "/root\nevil::0:0::/:/bin/sh\r\u{b}evil\u{85}evil\u{2028}evil\n\u{1b}[2J";
     let bench = Bench::with(|bench| bench.container.env = vec![value("HOME", home)]);
     let plan = bench.plan().unwrap();
     assert!(plan.files.iter().all(|file| !file.content.contains("evil")));
