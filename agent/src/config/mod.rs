@@ -27,6 +27,7 @@ mod server;
 mod settings;
 mod tls;
 mod validate;
+mod verification;
 
 pub use berth::{BerthConfiguration, CniSection, RuntimeSection};
 pub use check::{Ignored, ignored};

@@ -20,7 +20,7 @@ use berth_core::{
 use super::{
     BerthConfiguration, Cni, Config, Documents, Facts, KubeletConfiguration, KubeletFlags, LiveFacts,
     LogRequests, NodeLogAccess, OciRuntime, RuntimeSettings, RuntimeSource, Section, StatsSettings,
-    allocatable::units, defaults, facts, gates, runtime_settings::UnknownDefault, validate,
+    allocatable::units, defaults, facts, gates, runtime_settings::UnknownDefault, validate, verification,
 };
 use crate::{
     document::{Fault, Faults, Node, Place, read},
@@ -148,6 +148,7 @@ impl Settings {
             runtime_source: self.runtime_source(),
             stats: self.stats(),
             registry_accounts: self.registry_accounts()?,
+            image_verification: verification::read(kubelet, &self.documents.kubelet).map_err(Faults)?,
             pull_progress_timeout: berth.image_pull_progress_timeout.map_or(PULL_PROGRESS, |time| time.0),
             control_socket: run.join("berth.sock"),
             live: LiveFacts {

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use berth_core::{
     cluster::{node::NodeSettings, proxy::Proxies, throttle::Rate},
     config::{MemoryVolumes, NodeConfig},
+    image::access::Verification,
 };
 
 use super::{LiveFacts, RuntimeSettings, RuntimeSource, ServerSettings};
@@ -44,6 +45,8 @@ pub struct Config {
     pub runtime: RuntimeSettings,
     /// Where that is read again.
     pub runtime_source: RuntimeSource,
+    /// Which images ask pods for credentials though they are on the node.
+    pub image_verification: Verification,
     /// How long a pull may wait for a byte of its registry.
     pub pull_progress_timeout: Duration,
     /// The agent's own socket, for the command line.

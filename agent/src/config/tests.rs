@@ -237,6 +237,14 @@ fn rules_about_several_values_are_the_kubelets() {
             "3: serverTLSBootstrap: needs `featureGates: {RotateKubeletServerCertificate: true}`",
         ),
         (
+            "preloadedImagesVerificationAllowlist: [a.io/web]\n".to_owned(),
+            "3: preloadedImagesVerificationAllowlist: needs `imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages`",
+        ),
+        (
+            "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [a.io/web, a.io/web:1]\n".to_owned(),
+            "4: preloadedImagesVerificationAllowlist[1]: `a.io/web:1`: neither tag nor digest is accepted in an image reference",
+        ),
+        (
             "serverTLSBootstrap: true\nfeatureGates: {AllBeta: false}\n".to_owned(),
             "3: serverTLSBootstrap: needs `featureGates: {RotateKubeletServerCertificate: true}`",
         ),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Display, net::IpAddr, ops::RangeInclusive, time::Duration};
 
-use super::{GoDuration, kubelet::KubeletConfiguration};
+use super::{GoDuration, kubelet::KubeletConfiguration, verification};
 use crate::{
     document::{Fault, Node, suggestion},
     quantity::Quantity,
@@ -35,6 +35,7 @@ pub(super) fn check(config: &KubeletConfiguration, tree: &Node) -> Vec<Fault> {
     checks.together(config);
     checks.enforced(config);
     checks.shutdown(config);
+    checks.faults.extend(verification::read(config, tree).err().into_iter().flatten());
     checks.faults
 }
 

@@ -13,6 +13,7 @@ use crate::suite::{Test, same, test};
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("images::pull_policies", policies),
+        test("images::who_may_have_what_is_there_by_policy", verified),
         test("images::names_and_tags_that_are_not_there", missing),
         test("images::a_registry_that_is_down_and_comes_back", down_and_up),
         test("images::one_that_is_imported_while_its_pull_fails", imported),
@@ -62,6 +63,45 @@ fn policies() -> Result<()> {
     node.remove("never")?;
     node.apply("never", &of_image("never", IMAGE, "Never", json!({ "env": [] })))?;
     node.ready("never")?;
+    node.end()
+}
+
+/// The image is on the node, and nobody here has pulled it.
+fn verified() -> Result<()> {
+    let policy = |policy: &str, allowed: &[&str]| {
+        let mut kubelet = json!({ "imagePullCredentialsVerificationPolicy": policy });
+        if !allowed.is_empty() {
+            kubelet["preloadedImagesVerificationAllowlist"] = json!(allowed);
+        }
+        Settings { kubelet, ..Settings::default() }
+    };
+    let mut node = Node::start_with(&policy("AlwaysVerify", &[]))?;
+    node.apply("never", &of_image("never", IMAGE, "Never", json!({})))?;
+    let never = waits(&node, "never", &["ErrImageNeverPull"])?;
+    let message = never.container("main")["state"]["waiting"]["message"].as_str();
+    let expected = format!("Container image {IMAGE:?} is not present with pull policy of Never");
+    same("message", message, Some(expected.as_str()))?;
+    node.apply("absent", &of_image("absent", IMAGE, "IfNotPresent", json!({})))?;
+    let absent = waits(&node, "absent", &["ImagePullBackOff"])?;
+    let message = absent.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("connection refused"), "{message}");
+
+    for (name, settings) in [
+        ("listed", policy("NeverVerifyAllowlistedImages", &["registry.example/*", "localhost:5000/busybox"])),
+        ("unverified", policy("NeverVerify", &[])),
+    ] {
+        node.agent.stop()?;
+        node.set_agent(&settings)?;
+        node.agent.start()?;
+        node.apply(name, &of_image(name, IMAGE, "Never", json!({})))?;
+        let shown = events(&node.ready(name)?)?;
+        ensure!(shown.contains("already present on machine and can be accessed by the pod"), "{shown}");
+    }
+    node.agent.stop()?;
+    node.set_agent(&policy("NeverVerifyAllowlistedImages", &["localhost:5000/other"]))?;
+    node.agent.start()?;
+    node.apply("unlisted", &of_image("unlisted", IMAGE, "Never", json!({})))?;
+    waits(&node, "unlisted", &["ErrImageNeverPull"])?;
     node.end()
 }
 

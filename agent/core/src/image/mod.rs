@@ -1,5 +1,6 @@
-//! Images: their names, what is known of one, how the transfer of one goes, and which are removed.
+//! Images: their names, what is known of one, who may have it, how the transfer of one goes, and which are removed.
 
+pub mod access;
 pub mod collection;
 mod info;
 pub mod name;

@@ -74,6 +74,19 @@ pub fn parse(text: &str) -> Result<ImageName, InvalidImageName> {
     parts(text).map_err(|why| InvalidImageName { text: shown(text).to_owned(), why })
 }
 
+/// A name as it is written, without tag and digest. Source: `trimImageTagDigest` of
+/// `pkg/kubelet/images/pullmanager/image_pull_policies.go`.
+///
+/// # Errors
+///
+/// When it is no name of an image.
+pub fn bare(text: &str) -> Result<&str, InvalidImageName> {
+    let ImageName { tag, digest, .. } = parse(text)?;
+    let cut = |text: &'_ str, length: Option<usize>| text.len() - length.map_or(0, |length| length + 1);
+    let text = &text[..cut(text, digest.map(|digest| digest.len()))];
+    Ok(&text[..cut(text, tag.map(|tag| tag.len()))])
+}
+
 /// The tag and the `repository@digest` that a container status shows of an image with these names: of each the first in order,
 /// whichever the pod asked for. Image ids are among the names, and are neither.
 /// Source: containerd, `internal/cri/server/container_status.go` `ContainerStatus`; `github.com/distribution/reference`

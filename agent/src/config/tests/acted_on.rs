@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use berth_core::image::access::{Allowlist, Verification};
 use serde_json::Value;
 
 use super::{facts, load_text};
@@ -10,7 +11,7 @@ use crate::config::{BerthConfiguration, CniSection, Config, OciRuntime, RuntimeS
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// A field, and a setting of it that differs from its default.
-const SETTINGS: [(&str, &str); 68] = [
+const SETTINGS: [(&str, &str); 69] = [
     ("address", "127.0.0.1"),
     ("allowedUnsafeSysctls", "[net.core.somaxconn]"),
     ("authentication", "{anonymous: {enabled: true}}"),
@@ -40,6 +41,7 @@ const SETTINGS: [(&str, &str); 68] = [
     ("imageGCLowThresholdPercent", "70"),
     ("imageMaximumGCAge", "24h"),
     ("imageMinimumGCAge", "1m"),
+    ("imagePullCredentialsVerificationPolicy", "AlwaysVerify"),
     ("kubeAPIBurst", "7"),
     ("kubeAPIQPS", "7"),
     ("kubeReserved", "{cpu: 100m}"),
@@ -83,7 +85,7 @@ const SETTINGS: [(&str, &str); 68] = [
 
 /// Fields whose effect has a test of its own, or is not in [`Config`]: `logging` sets up the log before there is one, and `runOnce` is
 /// refused.
-const ELSEWHERE: [&str; 12] = [
+const ELSEWHERE: [&str; 13] = [
     "enforceNodeAllocatable",
     "failCgroupV1",
     "failSwapOn",
@@ -92,6 +94,7 @@ const ELSEWHERE: [&str; 12] = [
     "memoryReservationPolicy",
     "memoryThrottlingFactor",
     "mergeDefaultEvictionSettings",
+    "preloadedImagesVerificationAllowlist",
     "runOnce",
     "systemCgroups",
     "tlsCertFile",
@@ -192,6 +195,31 @@ fn the_page_has_our_own_fields_with_their_defaults() {
     assert_eq!(rows, defaults);
     fields.sort();
     assert_eq!(rows.into_keys().collect::<Vec<_>>(), fields);
+}
+
+/// The list needs its policy beside it.
+#[test]
+fn images_ask_for_credentials_by_their_policy() {
+    let of = |text: &str| load_text(text, &[FLAGS]).unwrap().resolve(&facts()).unwrap().image_verification;
+    let listed = |patterns: &[&str]| {
+        let mut list = Allowlist::default();
+        patterns.iter().for_each(|pattern| list.add(pattern).unwrap());
+        Verification::Unlisted(list)
+    };
+    for (text, expected) in [
+        ("", Verification::Pulled),
+        ("imagePullCredentialsVerificationPolicy: NeverVerify", Verification::Never),
+        ("imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages", Verification::Pulled),
+        ("imagePullCredentialsVerificationPolicy: AlwaysVerify", Verification::Always),
+        ("imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages", listed(&[])),
+        (
+            "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n\
+             preloadedImagesVerificationAllowlist: [a.io/web, 'b.io/*']",
+            listed(&["a.io/web", "b.io/*"]),
+        ),
+    ] {
+        assert_eq!(of(&format!("{text}\n")), expected, "{text}");
+    }
 }
 
 /// It needs another field beside it.

@@ -1,12 +1,12 @@
 //! The credentials that a pod may use for an image: those of its secrets, then the node's.
 
 use berth_core::{
-    image::WantedImage,
+    image::{WantedImage, access::PullSecret},
     spec::{ObjectKey, ObjectKind},
 };
 use futures::stream::{self, StreamExt as _};
 
-use super::{host::Host, pulled::SecretRecord};
+use super::host::Host;
 use crate::objects::{Credential, Keyring, MalformedSecret};
 
 /// Secrets that are asked for at once.
@@ -17,7 +17,14 @@ const AT_ONCE: usize = 8;
 pub(super) struct Tracked {
     pub(super) credential: Credential,
     /// `None`: the node has it, for every pod.
-    pub(super) source: Option<SecretRecord>,
+    pub(super) source: Option<PullSecret>,
+}
+
+impl Tracked {
+    /// The secrets of these.
+    pub(super) fn secrets(all: &[Self]) -> impl Iterator<Item = &PullSecret> {
+        all.iter().filter_map(|one| one.source.as_ref())
+    }
 }
 
 /// What of the secrets of a pod can be used.
@@ -41,7 +48,7 @@ struct Accounts {
 
 impl Accounts {
     fn tracked(&self, namespace: &str, credential: Credential) -> Tracked {
-        let source = SecretRecord {
+        let source = PullSecret {
             uid: self.uid.clone(),
             namespace: namespace.to_owned(),
             name: self.name.clone(),

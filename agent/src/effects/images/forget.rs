@@ -5,9 +5,12 @@
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
-use berth_core::cluster::node::Image;
+use berth_core::{cluster::node::Image, image::name};
 
-use super::pulled::{self, PULLED, PULLING};
+use super::{
+    pull_records::{PULLED, PULLING, read_bounded},
+    pulled,
+};
 use crate::{causes::with_causes, effects::PullsUnderWay};
 
 /// What was on the node at a moment.
@@ -67,10 +70,13 @@ fn remove(dir: &Path, stays: impl Fn(&Path) -> io::Result<bool>) -> io::Result<(
 
 /// Whether what a record is of is there. One that cannot be read allows nobody anything, and stays.
 fn is_there(path: &Path, field: &str, known: &BTreeSet<String>) -> io::Result<bool> {
-    let Some(bytes) = pulled::read_bounded(path)? else { return Ok(true) };
+    let Some(bytes) = read_bounded(path)? else { return Ok(true) };
     let record: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
     let of = record.as_ref().and_then(|record| record.get(field)?.as_str());
-    Ok(of.is_none_or(|of| known.contains(of)))
+    // A kubelet begins pulls by the name as the pod has it.
+    let is_known =
+        |of: &str| known.contains(of) || name::parse(of).is_ok_and(|of| known.contains(&of.to_string()));
+    Ok(of.is_none_or(is_known))
 }
 
 #[cfg(test)]
@@ -104,24 +110,25 @@ mod tests {
         written(&dir, PULLED, "gone", r#"{"imageRef":"sha256:02"}"#);
         written(&dir, PULLED, "unreadable", "{");
         written(&dir, PULLING, "pulling-there", r#"{"image":"a.io/web:1"}"#);
+        written(&dir, PULLING, "pulling-as-written", r#"{"image":"web"}"#);
         written(&dir, PULLING, "pulling-gone", r#"{"image":"a.io/gone:1"}"#);
-        let images = [image("sha256:01", "a.io/web:1")];
+        let images = [image("sha256:01", "a.io/web:1"), image("sha256:03", "docker.io/library/web:latest")];
 
         // Whatever the times of the files are.
         pulls.list_begins();
         pulls.records("sha256:02");
         pulls.lock().await.entry("a.io/gone:1".to_owned()).or_default().begun(false);
         forget(&pulls, &path, There::of(&images)).await;
-        assert_eq!(left(&dir).len(), 5, "what came after the list is not in it");
+        assert_eq!(left(&dir).len(), 6, "what came after the list is not in it");
         pulls.list_begins();
         forget(&pulls, &path, There::of(&images)).await;
         assert_eq!(
             left(&dir),
-            ["pulling-gone", "pulling-there", "there", "unreadable"],
+            ["pulling-as-written", "pulling-gone", "pulling-there", "there", "unreadable"],
             "a pull is under way"
         );
         pulls.lock().await.clear();
         forget(&pulls, &path, There::of(&images)).await;
-        assert_eq!(left(&dir), ["pulling-there", "there", "unreadable"]);
+        assert_eq!(left(&dir), ["pulling-as-written", "pulling-there", "there", "unreadable"]);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use toml::{Table, Value};
 
-use super::pulled::read_bounded;
+use super::pull_records::read_bounded;
 use crate::one_thread::{OneThread, Unanswered};
 
 /// What a registry without settings of its own uses.

@@ -9,7 +9,11 @@ use berth_core::{
     event::Outcome,
     failure::{Failure, FailureKind},
     id::ImageRef,
-    image::{self, ImageConfig, ImageInfo, WantedImage, name::ImageName},
+    image::{
+        self, ImageConfig, ImageInfo, WantedImage,
+        access::{Access, PullSecret, Verdict},
+        name::ImageName,
+    },
 };
 use containerd_client::{
     services::v1::{
@@ -24,12 +28,11 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::{
-    credentials,
+    credentials::{self, Found, Tracked},
     failure::{failed, unknown},
     host::Host,
     kinds::{Lane, RUNTIME},
-    pulled::{self, Access, SecretRecord},
-    unpack,
+    pulled, unpack,
 };
 use crate::{
     causes::with_causes,
@@ -134,24 +137,28 @@ fn usable<T>(located: Result<Option<T>, ImageError>) -> Result<Option<T>, ImageE
 }
 
 async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &str) -> bool {
-    let repository = name.repository();
-    match pulled::access(host, &name.to_string(), &repository, id).await {
-        access @ (Access::All | Access::Nobody) => access.allows(&[]),
-        access @ Access::With(_) => {
-            let found = credentials::find(host, wanted, &repository).await;
-            let may_use = found.malformed.is_none() && access.allows(&found.credentials);
-            if may_use && let Some(source) = access.not_kept(&found.credentials) {
-                keep(host, &repository, id, source.clone()).await;
-            }
-            may_use
+    let access = pulled::access(host, &wanted.image, name, id).await;
+    let found = match access {
+        Access::All | Access::Nobody => Found::default(),
+        Access::With(_) => credentials::find(host, wanted, &name.repository()).await,
+    };
+    if found.malformed.is_some() {
+        return false;
+    }
+    match access.verdict(Tracked::secrets(&found.credentials)) {
+        Verdict::Refused => false,
+        Verdict::Allowed => true,
+        Verdict::Fits(secret) => {
+            keep(host, &wanted.image, id, secret.clone()).await;
+            true
         }
     }
 }
 
 /// Keeps that a secret fits an image. The image may be used all the same.
-async fn keep(host: &Arc<Host>, repository: &str, id: &str, source: SecretRecord) {
-    if let Err(failure) = pulled::record(host, repository, id, Some(source)).await {
-        tracing::warn!(repository, id, why = failure.message, "a secret that fits the image is not kept");
+async fn keep(host: &Arc<Host>, image: &ImageRef, id: &str, secret: PullSecret) {
+    if let Err(failure) = pulled::record(host, image, id, Some(secret)).await {
+        tracing::warn!(%image, id, why = failure.message, "a secret that fits the image is not kept");
     }
 }
 

@@ -14,6 +14,7 @@ mod listed;
 pub(super) mod mounted;
 mod progress;
 pub(super) mod pull;
+mod pull_records;
 mod pulled;
 pub(super) mod rootfs;
 pub(super) mod snapshot;

@@ -8,8 +8,10 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 use berth_core::{
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
+    id::ImageRef,
     image::{
         ImageInfo, WantedImage,
+        access::PullSecret,
         name::{ImageName, shown_of},
     },
 };
@@ -31,8 +33,7 @@ use super::{
     host::Host,
     hosts,
     inspect::{self, Located, go_arch},
-    progress,
-    pulled::{self, SecretRecord},
+    progress, pulled,
 };
 use crate::{
     causes::with_causes,
@@ -51,7 +52,7 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
     let repository = name.repository();
     let (info, came) = match fetch(host, wanted, &reference, &repository).await {
         Ok(used) => {
-            let info = keep(host, &name, &reference, &repository, used).await;
+            let info = keep(host, &name, &reference, &wanted.image, used).await;
             let came = came(Ok(info.is_ok()));
             (info, came)
         }
@@ -83,8 +84,8 @@ async fn keep(
     host: &Arc<Host>,
     name: &ImageName,
     reference: &str,
-    repository: &str,
-    used: Option<SecretRecord>,
+    image: &ImageRef,
+    used: Option<PullSecret>,
 ) -> Result<ImageInfo, Failure> {
     host.failpoint.reach("pull.transferred");
     let found = inspect::locate(host, name).await?.ok_or_else(|| {
@@ -99,7 +100,7 @@ async fn keep(
         )));
     }
     let digest = name_it(host, name, &found).await?;
-    pulled::record(host, repository, &found.info.id, used).await?;
+    pulled::record(host, image, &found.info.id, used).await?;
     host.failpoint.reach("pull.named");
     tracing::info!(image = reference, id = found.info.id, "pulled");
     let names = found.names.iter().map(String::as_str).chain([digest.as_str()]);
@@ -113,7 +114,7 @@ async fn fetch(
     wanted: &WantedImage,
     reference: &str,
     repository: &str,
-) -> Result<Option<SecretRecord>, Failure> {
+) -> Result<Option<PullSecret>, Failure> {
     let Found { credentials, missing, malformed } = credentials::find(host, wanted, repository).await;
     if !missing.is_empty() {
         host.objects.tell(Event::PullSecretsMissing { image: wanted.clone(), names: missing }).await;

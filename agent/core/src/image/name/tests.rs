@@ -47,6 +47,24 @@ fn parts_of_a_name() {
 }
 
 #[test]
+fn a_name_without_tag_and_digest_is_as_written() {
+    let digest = format!("sha256:{HEX}");
+    for (text, expected) in [
+        ("busybox", "busybox"),
+        ("busybox:1.36", "busybox"),
+        ("docker.io/busybox", "docker.io/busybox"),
+        ("localhost:5000/app", "localhost:5000/app"),
+        ("localhost:5000/app:v1", "localhost:5000/app"),
+        (&format!("busybox@{digest}"), "busybox"),
+        (&format!("r.io:80/a/b:1@{digest}"), "r.io:80/a/b"),
+        (&digest, "sha256"),
+    ] {
+        assert_eq!(bare(text).unwrap(), expected, "{text}");
+    }
+    bare("a.io/").unwrap_err();
+}
+
+#[test]
 fn hostile_and_broken_names() {
     let upper = HEX.to_uppercase();
     for text in [
