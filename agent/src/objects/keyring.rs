@@ -27,12 +27,14 @@ const AUTH: GeneralPurpose =
     GeneralPurpose::new(&alphabet::STANDARD, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// What a registry is told.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential {
     /// Name of the user.
     pub username: Zeroizing<String>,
     /// Password, or a token.
     pub password: Zeroizing<String>,
+    /// Address that is written with them. No registry is told it.
+    pub email: Zeroizing<String>,
 }
 
 impl fmt::Debug for Credential {
@@ -42,16 +44,31 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// By which the same one is known again (`hashAuthConfig`).
+    /// By which the same one is known again: SHA-256 of the JSON that Go makes of `AuthConfig` (`hashAuthConfig`), which has no empty
+    /// fields.
     #[must_use]
     pub fn hash(&self) -> String {
-        let mut hash = Sha256::new();
-        for part in [&self.username, &self.password] {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        let fields = [("username", &self.username), ("password", &self.password), ("email", &self.email)];
+        let fields = fields.into_iter().filter(|(_, text)| !text.is_empty());
+        let fields = fields.map(|(name, text)| format!("\"{name}\":{}", *go_json(text)));
+        let json = Zeroizing::new(format!("{{{}}}", Zeroizing::new(fields.collect::<Vec<_>>()).join(",")));
+        Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// A text as `encoding/json` writes it: it escapes what could end a script of a web page.
+fn go_json(text: &str) -> Zeroizing<String> {
+    let json = Zeroizing::new(Value::from(text).to_string());
+    let mut escaped = Zeroizing::new(String::with_capacity(json.len()));
+    for character in json.chars() {
+        match character {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped
 }
 
 /// The credentials of some secrets, by what they are for.
@@ -206,7 +223,7 @@ fn text<'a>(value: Option<&'a Value>, place: &str) -> Result<&'a str, MalformedS
 fn credential(entry: &Value, within: Within) -> Result<Option<Credential>, MalformedSecret> {
     let fields = entries(Some(entry), within.place(), "credentialprovider.dockerConfigEntryWithAuth")?;
     let of = |name: &str| text(fields.and_then(|fields| fields.get(name)), &within.field(name));
-    let (auth, _email, password, username) = (of("auth")?, of("email")?, of("password")?, of("username")?);
+    let (auth, email, password, username) = (of("auth")?, of("email")?, of("password")?, of("username")?);
     let (username, password) = match auth {
         "" => (username.to_owned(), password.to_owned()),
         auth => {
@@ -219,7 +236,8 @@ fn credential(entry: &Value, within: Within) -> Result<Option<Credential>, Malfo
             (user.to_owned(), password.to_owned())
         }
     };
-    Ok(Some(Credential { username: Zeroizing::new(username), password: Zeroizing::new(password) }))
+    let [username, password, email] = [username, password, email.to_owned()].map(Zeroizing::new);
+    Ok(Some(Credential { username, password, email }))
 }
 
 fn no_base64(error: &DecodeError) -> MalformedSecret {
@@ -345,6 +363,30 @@ mod tests {
             let users: Vec<(usize, &str)> =
                 found.iter().map(|(secret, one)| (*secret, one.username.as_str())).collect();
             assert_eq!(users, expected, "{secrets:?} {repository}");
+        }
+    }
+
+    /// The hashes are those of `sha256.Sum256(json.Marshal(AuthConfig{…}))`, by Go 1.26.
+    #[test]
+    fn hashes_are_the_kubelets() {
+        let odd = "{\n\t\"a\": \"<b> & c\\\"\"\u{2028}\u{2029}\u{7f}\u{1}\u{8}\u{c}\r é😀}";
+        for (username, password, email, expected) in [
+            ("user", "pass:word", "", "c2999a9512710b012938339378f1231efebc2e1896ff8149c766453291d1a79d"),
+            (
+                "user",
+                "pass",
+                "a@b.example",
+                "40f4fce4885da03a365a4c55ba77e959fc7e45f92ca3c2aa6eeae0e2760d9279",
+            ),
+            ("", "", "", "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"),
+            ("", "only", "", "4fb7dc9f80db145467fc5f977d068f559ffcfc59646e881f7d26dea880019d8d"),
+            ("_json_key", odd, "", "909d2bf37d42128a60217ead7141b1455c02fd965130a24b330c74c14ddd0ddc"),
+            ("\u{fffd}", "", "", "1bbadb8b24f06b1ddd015a257d1f57a392b716733d571b18ea75c762775bcf4f"),
+        ] {
+            let entry = json!({"a.io": {"username": username, "password": password, "email": email}});
+            let mut keyring = Keyring::default();
+            keyring.add(&secret("kubernetes.io/dockercfg", ".dockercfg", &entry)).unwrap();
+            assert_eq!(keyring.lookup("a.io/web")[0].hash(), expected, "{username} {password} {email}");
         }
     }
 

@@ -159,7 +159,7 @@ impl Provider {
         let accounts = response.auth.unwrap_or_default().into_iter().map(|(place, account)| {
             let Account { username, password } = account;
             let (username, password) = (Zeroizing::new(username), Zeroizing::new(password));
-            (place, Credential { username, password })
+            (place, Credential { username, password, email: Zeroizing::default() })
         });
         Ok((Arc::new(accounts.collect()), place.to_owned(), keep))
     }

@@ -87,7 +87,11 @@ mod tests {
 
     #[test]
     fn cve_2020_15157_only_the_registry_itself_is_told_an_account() {
-        let credential = Credential { username: "u".to_owned().into(), password: "p".to_owned().into() };
+        let credential = Credential {
+            username: "u".to_owned().into(),
+            password: "p".to_owned().into(),
+            ..Credential::default()
+        };
         let hosts = ["alias.test:5000", "registry.test"].map(str::to_owned);
         for (asked, expected) in [
             ("registry.test", ("u", "p")),
