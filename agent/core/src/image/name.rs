@@ -130,10 +130,15 @@ fn parts(text: &str) -> Result<ImageName, String> {
     } else {
         path.to_owned()
     };
-    if path.bytes().any(|byte| byte.is_ascii_uppercase()) {
+    // Without a tag, the algorithm of a digest is taken for a part of it.
+    let remote = match (tag, digest.and_then(|digest| digest.split_once(':'))) {
+        (None, Some((algorithm, _))) => format!("{path}@{algorithm}"),
+        (Some(_), _) | (None, None) => path.clone(),
+    };
+    if remote.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return Err(format!(
             "invalid reference format: repository name ({}) must be lowercase",
-            shown(&path)
+            shown(&remote)
         ));
     }
     if path.len() > PART_BYTES_MAX || domain.len() > PART_BYTES_MAX {
@@ -142,9 +147,12 @@ fn parts(text: &str) -> Result<ImageName, String> {
     let valid = is_domain(domain)
         && path.split('/').all(is_path_component)
         && tag.is_none_or(is_tag)
-        && digest.is_none_or(is_digest);
+        && digest.is_none_or(is_like_digest);
     if !valid {
         return Err("invalid reference format".to_owned());
+    }
+    if let Some(why) = digest.and_then(|digest| digest_fault(digest).err()) {
+        return Err(why.to_owned());
     }
     Ok(ImageName {
         domain: domain.to_owned(),
@@ -214,15 +222,41 @@ fn is_tag(tag: &str) -> bool {
         && bytes.iter().all(|byte| word(*byte) || matches!(byte, b'.' | b'-'))
 }
 
-/// The algorithms that image stores know, each with its length.
-fn is_digest(digest: &str) -> bool {
-    let digits = match digest.split_once(':') {
-        Some(("sha256", digits)) if digits.len() == 64 => digits,
-        Some(("sha384", digits)) if digits.len() == 96 => digits,
-        Some(("sha512", digits)) if digits.len() == 128 => digits,
-        Some(_) | None => return false,
+/// A digest of an algorithm that image stores know.
+#[must_use]
+pub fn is_digest(text: &str) -> bool {
+    digest_fault(text).is_ok()
+}
+
+/// What a name takes for a digest (`digestPat` of `regexp.go`), whatever is wrong with it: words with single separators, and 32 hexadecimal
+/// digits or more.
+fn is_like_digest(digest: &str) -> bool {
+    let is_word = |word: &str| {
+        word.starts_with(|first: char| first.is_ascii_alphabetic())
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };
-    digits.bytes().all(is_hex)
+    digest.split_once(':').is_some_and(|(algorithm, digits)| {
+        algorithm.split(['-', '_', '+', '.']).all(is_word)
+            && digits.len() >= 32
+            && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+/// Why a digest is none. Source: `Validate` of `github.com/opencontainers/go-digest`.
+fn digest_fault(digest: &str) -> Result<(), &'static str> {
+    const FORMAT: &str = "invalid checksum digest format";
+    let (algorithm, digits) = digest.split_once(':').ok_or(FORMAT)?;
+    let length = match algorithm {
+        "sha256" => 64,
+        "sha384" => 96,
+        "sha512" => 128,
+        other if other.bytes().any(|byte| byte.is_ascii_uppercase()) => return Err(FORMAT),
+        _ => return Err("unsupported digest algorithm"),
+    };
+    if digits.len() != length {
+        return Err("invalid checksum digest length");
+    }
+    if digits.bytes().all(is_hex) { Ok(()) } else { Err(FORMAT) }
 }
 
 fn is_hex(byte: u8) -> bool {

@@ -161,6 +161,22 @@ fn words_of_an_error() {
         ("UPPER:1", "invalid reference format: repository name (library/UPPER) must be lowercase"),
         ("a:b:c", "invalid reference format"),
         (HEX, &format!("invalid repository name ({HEX}), cannot specify 64-byte hexadecimal strings")),
+        (&format!("app@sha256:{}", &HEX[..40]), "invalid checksum digest length"),
+        (&format!("app@sha256:{HEX}{HEX}"), "invalid checksum digest length"),
+        (&format!("app@sha512:{HEX}"), "invalid checksum digest length"),
+        (&format!("app:1@sha256:{}", HEX.to_uppercase()), "invalid checksum digest format"),
+        (&format!("app@md5:{}", &HEX[..32]), "unsupported digest algorithm"),
+        (&format!("app@sha256+b64u:{HEX}"), "unsupported digest algorithm"),
+        (&format!("app:1@SHA256:{HEX}"), "invalid checksum digest format"),
+        (
+            &format!("app@SHA256:{HEX}"),
+            "invalid reference format: repository name (library/app@SHA256) must be lowercase",
+        ),
+        (&format!("app@sha256:{}", &HEX[..31]), "invalid reference format"),
+        (&format!("app@2sha:{HEX}"), "invalid reference format"),
+        (&format!("app@sha--256:{HEX}"), "invalid reference format"),
+        (&format!("app@sha256:{}", "g".repeat(64)), "invalid reference format"),
+        (&format!("app:-@sha256:{}", &HEX[..40]), "invalid reference format"),
         (&format!("a/{}", "a".repeat(256)), "repository name must not be more than 255 characters"),
     ] {
         let told = parse(text).map(|_| ()).unwrap_err().to_string();
