@@ -108,10 +108,10 @@ impl Keyring {
         let Some(whole) = entries(Some(whole), "value", "credentialprovider.DockerConfigJSON")? else {
             return Ok(());
         };
-        let auths = entries(whole.get("auths"), "struct field DockerConfigJSON.auths", CONFIG)?;
+        let auths = entries(field(whole, "auths"), "struct field DockerConfigJSON.auths", CONFIG)?;
         self.take_entries(auths, Within::Auths)?;
         let place = "struct field DockerConfigJSON.HttpHeaders";
-        let headers = entries(whole.get("HttpHeaders"), place, "map[string]string")?;
+        let headers = entries(field(whole, "HttpHeaders"), place, "map[string]string")?;
         for header in headers.into_iter().flat_map(Map::values) {
             text(Some(header), place)?;
         }
@@ -193,6 +193,12 @@ impl Within {
     }
 }
 
+/// A field, in whatever case its name is written, as Go reads one. Of several the last counts that says something.
+fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let says = |(key, value): &(&String, &Value)| key.eq_ignore_ascii_case(name) && !value.is_null();
+    fields.iter().filter(says).last().map(|(_, value)| value)
+}
+
 /// The fields of what is to be an object. `null` says nothing.
 fn entries<'a>(
     value: Option<&'a Value>,
@@ -222,7 +228,7 @@ fn text<'a>(value: Option<&'a Value>, place: &str) -> Result<&'a str, MalformedS
 /// `auth` goes before what is written apart. One that is not text is none.
 fn credential(entry: &Value, within: Within) -> Result<Option<Credential>, MalformedSecret> {
     let fields = entries(Some(entry), within.place(), "credentialprovider.dockerConfigEntryWithAuth")?;
-    let of = |name: &str| text(fields.and_then(|fields| fields.get(name)), &within.field(name));
+    let of = |name: &str| text(fields.and_then(|fields| field(fields, name)), &within.field(name));
     let (auth, email, password, username) = (of("auth")?, of("email")?, of("password")?, of("username")?);
     let (username, password) = match auth {
         "" => (username.to_owned(), password.to_owned()),
@@ -433,6 +439,31 @@ mod tests {
                 assert!(!format!("{keyring:?}{one:?}").contains("pass"));
             }
         }
+    }
+
+    #[test]
+    fn names_of_fields_are_read_in_any_case() {
+        let account = |entry: Value| json!({ "auths": { "a.io": entry } });
+        for (value, expected) in [
+            (json!({"Auths": {"a.io": {"username": "u", "password": "p"}}}), "u:p"),
+            (account(json!({"Username": "u", "PASSWORD": "p"})), "u:p"),
+            (account(json!({"Auth": STANDARD.encode("u:p")})), "u:p"),
+            (account(json!({"Username": "u", "username": null, "Password": "p"})), "u:p"),
+            (json!({"AUTHS": null, "auths": {"A.io": {"username": "u"}}}), ""),
+        ] {
+            let mut keyring = Keyring::default();
+            keyring.add(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", &value)).unwrap();
+            let found = keyring.lookup("a.io/web");
+            let found = found.first().map(|one| format!("{}:{}", *one.username, *one.password));
+            assert_eq!(found.unwrap_or_default(), expected, "{value}");
+        }
+        let headers = json!({"httpheaders": 1});
+        let secret = secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", &headers);
+        let error = Keyring::default().add(&secret).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            unmarshal("number", "struct field DockerConfigJSON.HttpHeaders", "map[string]string")
+        );
     }
 
     #[test]
