@@ -13,6 +13,7 @@ pub mod control;
 pub mod document;
 pub mod effects;
 pub mod failpoint;
+mod go_json;
 pub mod healthz;
 pub mod hidden;
 pub mod holder;

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::{Content, MalformedSecret};
+use crate::go_json::{self, field};
 
 /// Largest secret that is read.
 const BYTES_MAX: usize = 1 << 20;
@@ -50,25 +51,10 @@ impl Credential {
     pub fn hash(&self) -> String {
         let fields = [("username", &self.username), ("password", &self.password), ("email", &self.email)];
         let fields = fields.into_iter().filter(|(_, text)| !text.is_empty());
-        let fields = fields.map(|(name, text)| format!("\"{name}\":{}", *go_json(text)));
+        let fields = fields.map(|(name, text)| format!("\"{name}\":{}", *go_json::text(text)));
         let json = Zeroizing::new(format!("{{{}}}", Zeroizing::new(fields.collect::<Vec<_>>()).join(",")));
         Sha256::digest(json.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
-}
-
-/// A text as `encoding/json` writes it: it escapes what could end a script of a web page.
-fn go_json(text: &str) -> Zeroizing<String> {
-    let json = Zeroizing::new(Value::from(text).to_string());
-    let mut escaped = Zeroizing::new(String::with_capacity(json.len()));
-    for character in json.chars() {
-        match character {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
-            }
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 /// The credentials of some secrets, by what they are for.
@@ -191,12 +177,6 @@ impl Within {
             Self::Nothing => format!("struct field dockerConfigEntryWithAuth.{name}"),
         }
     }
-}
-
-/// A field, in whatever case its name is written, as Go reads one. Of several the last counts that says something.
-fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    let says = |(key, value): &(&String, &Value)| key.eq_ignore_ascii_case(name) && !value.is_null();
-    fields.iter().filter(says).last().map(|(_, value)| value)
 }
 
 /// The fields of what is to be an object. `null` says nothing.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use berth_core::cluster::node::Image;
 use containerd_client::{services::v1::ListImagesRequest, types::Descriptor};
 
-use super::inspect::{ImageError, read_documents, size_bytes};
+use super::documents::{ImageError, read_documents};
 use crate::{
     causes::with_causes,
     runtime::{CallError, Containerd},
@@ -69,7 +69,7 @@ async fn weigh(
         return Ok(known.clone());
     }
     let documents = read_documents(containerd, digest, target).await?;
-    let bytes = size_bytes(documents.above_bytes, &documents.manifest);
+    let bytes = documents.size_bytes();
     let known = (documents.config_digest, bytes);
     weighed.0.insert(digest.to_owned(), known.clone());
     Ok(known)

@@ -3,6 +3,7 @@
 mod auth;
 pub(super) mod collection;
 mod credentials;
+mod documents;
 mod follow;
 mod forget;
 mod hosts;

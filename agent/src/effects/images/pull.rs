@@ -13,6 +13,7 @@ use berth_core::{
         ImageInfo, WantedImage,
         access::PullSecret,
         name::{ImageName, shown_of},
+        platform::{self, runs_on},
     },
 };
 use containerd_client::{
@@ -29,10 +30,11 @@ use prost_types::FieldMask;
 use super::{
     auth,
     credentials::{self, Found, Tracked},
+    documents::go_arch,
     failure::config,
     host::Host,
     hosts,
-    inspect::{self, Located, go_arch},
+    inspect::{self, Located},
     progress, pulled,
 };
 use crate::{
@@ -166,7 +168,7 @@ fn failure(message: String) -> Failure {
 }
 
 async fn transfer(host: &Host, reference: &str, dir: &Path, auth_stream: String) -> Result<(), Failure> {
-    let platform = Platform { os: "linux".to_owned(), architecture: go_arch(), ..Platform::default() };
+    let platforms: Vec<Platform> = runs_on(&go_arch()).into_iter().map(wire).collect();
     let registry = OciRegistry {
         reference: reference.to_owned(),
         resolver: Some(RegistryResolver {
@@ -178,11 +180,13 @@ async fn transfer(host: &Host, reference: &str, dir: &Path, auth_stream: String)
     let store = ImageStore {
         name: reference.to_owned(),
         labels: managed(),
-        platforms: vec![platform.clone()],
         unpacks: vec![UnpackConfiguration {
-            platform: Some(platform),
+            platform: platforms.first().cloned(),
             snapshotter: host.settings().snapshotter.clone(),
         }],
+        platforms,
+        // The best alone, and where none fits the pull fails.
+        manifest_limit: 1,
         ..ImageStore::default()
     };
     let patience = host.config.pull_progress_timeout;
@@ -226,6 +230,11 @@ fn refused(reference: &str, code: Code, message: &str) -> String {
         code => format!("rpc error: code = {code:?} desc = "),
     };
     format!("{code}failed to pull and unpack image {reference:?}: {message}")
+}
+
+fn wire(platform: platform::Platform) -> Platform {
+    let platform::Platform { os, architecture, variant } = platform;
+    Platform { os, architecture, variant, ..Platform::default() }
 }
 
 fn managed() -> HashMap<String, String> {

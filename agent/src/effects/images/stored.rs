@@ -9,7 +9,7 @@ use berth_core::{
 use containerd_client::services::v1::{Image, ListImagesRequest};
 use jiff::Timestamp;
 
-use super::inspect::{ImageError, read_documents, size_bytes};
+use super::documents::{ImageError, read_documents};
 use crate::{
     causes::with_causes,
     clock,
@@ -34,7 +34,7 @@ pub(super) async fn list(containerd: &Containerd) -> Result<Vec<StoredImage>, Fa
         let Some(target) = records.first().and_then(|record| record.target.clone()) else { continue };
         match read_documents(containerd, &digest, target).await {
             Ok(documents) => {
-                let bytes = size_bytes(documents.above_bytes, &documents.manifest);
+                let bytes = documents.size_bytes();
                 let found = stored(&documents.config_digest, documents.chain_id(), bytes, records);
                 images.entry(found.id.clone()).and_modify(|one| join(one, &found)).or_insert(found);
             }

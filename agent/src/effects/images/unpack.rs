@@ -17,8 +17,9 @@ use prost_types::FieldMask;
 use tonic::Code;
 
 use super::{
+    documents::chain_id,
     host::Host,
-    inspect::{Located, chain_id, is_unpacked},
+    inspect::{Located, is_unpacked},
     kinds::{Lane, PULL},
     lease::{Lease, Leaves},
 };
