@@ -74,6 +74,16 @@ pub fn parse(text: &str) -> Result<ImageName, InvalidImageName> {
     parts(text).map_err(|why| InvalidImageName { text: shown(text).to_owned(), why })
 }
 
+/// The name of the record that says what a text means: an id is its own (`LocalResolve` of containerd's
+/// `internal/cri/server/images/service.go`).
+///
+/// # Errors
+///
+/// When it is no name of an image.
+pub fn kept_under(text: &str) -> Result<String, InvalidImageName> {
+    if is_digest(text) { Ok(text.to_owned()) } else { parse(text).map(|name| name.to_string()) }
+}
+
 /// A name as it is written, without tag and digest. Source: `trimImageTagDigest` of
 /// `pkg/kubelet/images/pullmanager/image_pull_policies.go`.
 ///

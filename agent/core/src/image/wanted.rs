@@ -30,7 +30,7 @@ impl WantedImage {
     /// The name that it is kept under; `None` for one that is no name.
     #[must_use]
     pub fn name(&self) -> Option<String> {
-        Some(name::parse(self.image.as_str()).ok()?.to_string())
+        name::kept_under(self.image.as_str()).ok()
     }
 
     /// An image that is got without credentials.

@@ -288,8 +288,9 @@ impl Collection {
     }
 }
 
+/// What pods may call an image: its names and its id.
 fn names(image: &StoredImage) -> impl Iterator<Item = &String> {
-    image.names.iter().map(|StoredName { name, .. }| name)
+    image.names.iter().map(|StoredName { name, .. }| name).chain([&image.id])
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl Node {
         let is_over = |pod: &&PodMachine| pod.status().is_some_and(|status| status.phase.is_final());
         let pods = self.pods.values().filter(|pod| !is_over(pod));
         let of_pods = pods.flat_map(|pod| pod.spec().images());
-        let names = of_pods.filter_map(|image| Some(name::parse(image.as_str()).ok()?.to_string()));
+        let names = of_pods.filter_map(|image| name::kept_under(image.as_str()).ok());
         names.chain(self.pulls.images().filter_map(WantedImage::name)).collect()
     }
 

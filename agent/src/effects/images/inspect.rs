@@ -23,7 +23,7 @@ use super::{
     failure::failed,
     host::Host,
     kinds::{Lane, RUNTIME},
-    pulled, unpack,
+    pulled, stored, unpack,
 };
 use crate::{causes::with_causes, runtime::CallError};
 
@@ -48,7 +48,8 @@ pub(in crate::effects) struct Located {
 pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
     let name = parse(&wanted.image)?;
     let place = host.lanes.enter(Lane::Images, RUNTIME).await?;
-    let found = usable(locate(host, &name).await)?;
+    let record = record_of(host, wanted, &name).await?;
+    let found = usable(locate(host, &record).await)?;
     drop(place);
     if let Some(found) = &found
         && !may_use(host, wanted, &name, &found.info.id).await
@@ -61,6 +62,20 @@ pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) 
         return Ok(Outcome::Image(None));
     }
     Ok(Outcome::Image(found.map(|found| Arc::new(found.info))))
+}
+
+/// The record of what is wanted: of what is wanted by its id, and was imported and has no record of that, another one.
+async fn record_of(host: &Host, wanted: &WantedImage, name: &ImageName) -> Result<String, Failure> {
+    let text = wanted.image.as_str();
+    if !image::name::is_digest(text) {
+        return Ok(name.to_string());
+    }
+    if get(host, text).await?.is_some() {
+        return Ok(text.to_owned());
+    }
+    let listed = stored::list(&host.containerd).await?;
+    let names = listed.into_iter().filter(|one| one.id == text).flat_map(|one| one.names);
+    Ok(names.map(|record| record.name).min().unwrap_or_else(|| text.to_owned()))
 }
 
 /// An image that can be used. Source: `getImage` of containerd's `internal/cri/store/image/image.go`, which knows no other.
@@ -104,9 +119,9 @@ pub(in crate::effects) fn parse(image: &ImageRef) -> Result<ImageName, Failure> 
     image::name::parse(image.as_str()).map_err(|error| failed(FailureKind::InvalidImageName, &error))
 }
 
-/// Finds an image by its name.
-pub(in crate::effects) async fn locate(host: &Host, name: &ImageName) -> Result<Option<Located>, ImageError> {
-    let Some(record) = get(host, &name.to_string()).await? else { return Ok(None) };
+/// Finds an image by the name of its record.
+pub(in crate::effects) async fn locate(host: &Host, name: &str) -> Result<Option<Located>, ImageError> {
+    let Some(record) = get(host, name).await? else { return Ok(None) };
     let Some(target) = record.target.clone() else { return Ok(None) };
     let documents = match read_documents(&host.containerd, &record.name, target).await {
         // The record is there without its content: as good as absent, and a pull repairs it.

@@ -90,7 +90,7 @@ async fn keep(
     used: Option<PullSecret>,
 ) -> Result<ImageInfo, Failure> {
     host.failpoint.reach("pull.transferred");
-    let found = inspect::locate(host, name).await?.ok_or_else(|| {
+    let found = inspect::locate(host, reference).await?.ok_or_else(|| {
         failure(format!("pull image {reference:?}: containerd says it did, and does not have it"))
     })?;
     // Containerd only warns when it is not configured to unpack for this snapshotter.

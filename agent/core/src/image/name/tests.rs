@@ -65,6 +65,21 @@ fn a_name_without_tag_and_digest_is_as_written() {
 }
 
 #[test]
+fn an_id_is_kept_under_itself() {
+    let id = format!("sha256:{HEX}");
+    let cut = &id[..id.len() - 1];
+    for (text, expected) in [
+        (id.as_str(), id.clone()),
+        (cut, format!("docker.io/library/{cut}")),
+        ("busybox", "docker.io/library/busybox:latest".into()),
+        (&format!("busybox@{id}"), format!("docker.io/library/busybox@{id}")),
+    ] {
+        assert_eq!(kept_under(text), Ok(expected), "{text}");
+    }
+    kept_under("a.io/").unwrap_err();
+}
+
+#[test]
 fn hostile_and_broken_names() {
     let upper = HEX.to_uppercase();
     for text in [
