@@ -55,9 +55,9 @@ pub enum Event {
         /// The pods that use it.
         pods: Vec<PodUid>,
     },
-    /// Secrets that an image is to be pulled with cannot be read; it is pulled without them.
+    /// Secrets of an image that is looked for or pulled cannot be read; it is pulled without them.
     PullSecretsMissing {
-        /// The image that is being pulled.
+        /// The image.
         image: WantedImage,
         /// Names of those of its secrets.
         names: Vec<String>,

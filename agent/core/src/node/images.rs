@@ -57,11 +57,17 @@ impl Node {
     }
 
     pub(super) fn pull_secrets_missing(&mut self, wanted: &WantedImage, names: &[String], now: Now) {
-        for uid in self.pulls.pods_that_wait(wanted) {
-            if let Some(pod) = self.pods.get_mut(&uid) {
+        let waiting = self.pulls.pods_that_wait(wanted);
+        let mut told = BTreeSet::new();
+        for (uid, pod) in &mut self.pods {
+            let is_news = || pod.wants(wanted) && !pod.knows_missing(names);
+            if waiting.contains(uid) || is_news() {
                 pod.pull_secrets_missing(names);
-                self.advance(&uid, now);
+                told.insert(uid.clone());
             }
+        }
+        for uid in told {
+            self.advance(&uid, now);
         }
     }
 

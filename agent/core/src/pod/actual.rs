@@ -208,6 +208,8 @@ pub struct Actual {
     pub unanswered: BTreeMap<SandboxId, u32>,
     /// Images that could not be pulled at some time.
     pub pull_backoffs: BTreeMap<ImageRef, PullBackoff>,
+    /// Pull secrets that were last told to be missing.
+    pub missing_secrets: Vec<String>,
 }
 
 impl Actual {
@@ -232,6 +234,7 @@ impl Actual {
             removals: BTreeMap::new(),
             unanswered: BTreeMap::new(),
             pull_backoffs: BTreeMap::new(),
+            missing_secrets: Vec::new(),
         }
     }
 

@@ -244,6 +244,32 @@ fn pull_secrets_that_are_missing_are_told() {
     assert_eq!(notes(&run, "FailedToRetrieveImagePullSecret").collect::<Vec<_>>(), [("uid-web", expected)]);
 }
 
+/// The image is on the node: nothing is pulled, and what is missing is told all the same, once.
+#[test]
+fn pull_secrets_of_an_image_that_is_there_are_missed_too() {
+    let mut run = Run::new();
+    let web = Pod { pull_secrets: vec!["a".into(), "b".into()], ..pods::pod("web", &["web"]) };
+    let image = WantedImage::of(&web, &web.containers[0].image);
+    run.want(web);
+    run.want(pods::pod("open", &["open"]));
+    run.settle();
+    let missing = |run: &mut Run, names: &[&str]| {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        run.handle(Event::PullSecretsMissing { image: image.clone(), names });
+        let told = notes(run, "FailedToRetrieveImagePullSecret");
+        told.map(|(pod, text)| (pod.to_owned(), text.to_owned())).collect::<Vec<_>>()
+    };
+    let text = |names: &str| {
+        let text = format!(
+            "Unable to retrieve some image pull secrets ({names}); attempting to pull the image may not succeed."
+        );
+        ("uid-web".to_owned(), text)
+    };
+    assert_eq!(missing(&mut run, &["a"]), [text("a")]);
+    assert_eq!(missing(&mut run, &["a"]), [text("a")]);
+    assert_eq!(missing(&mut run, &["a", "b"]), [text("a"), text("a, b")]);
+}
+
 /// Nothing is pulled with a secret that cannot be understood. What is wrong with it is why the container waits; it is tried again every ten
 /// seconds, without the back-off of pulls.
 #[test]

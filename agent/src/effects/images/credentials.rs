@@ -62,10 +62,7 @@ impl Accounts {
 /// (`getPullSecretsForPod` of `pkg/kubelet/kubelet_pods.go`). They are asked for at once: who does not answer holds up few others.
 /// Those of all secrets are looked up together (`MakeDockerKeyring` of `pkg/credentialprovider/secrets/secrets.go`).
 pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) -> Found {
-    let secrets = wanted.secrets.clone().into_iter();
-    let secrets = secrets.map(|name| of_secret(host, wanted, name));
-    let secrets = stream::iter(secrets).buffered(AT_ONCE).collect::<Vec<_>>();
-    let (secrets, own) = tokio::join!(secrets, host.node_accounts.find(repository));
+    let (secrets, own) = tokio::join!(of_secrets(host, wanted), host.node_accounts.find(repository));
     let mut found = Found::default();
     let mut readable = Vec::new();
     for (name, accounts) in wanted.secrets.iter().zip(secrets) {
@@ -82,6 +79,20 @@ pub(super) async fn find(host: &Host, wanted: &WantedImage, repository: &str) ->
     found.credentials.extend(fitting);
     found.credentials.extend(own.into_iter().map(|credential| Tracked { credential, source: None }));
     found
+}
+
+/// Names of secrets that cannot be read.
+pub(super) async fn missing(host: &Host, wanted: &WantedImage) -> Vec<String> {
+    let secrets = of_secrets(host, wanted).await;
+    let missing = wanted.secrets.iter().zip(secrets).filter(|(_, accounts)| matches!(accounts, Ok(None)));
+    missing.map(|(name, _)| name.clone()).collect()
+}
+
+/// Those of each secret, in their order.
+async fn of_secrets(host: &Host, wanted: &WantedImage) -> Vec<Result<Option<Accounts>, MalformedSecret>> {
+    let secrets = wanted.secrets.clone().into_iter();
+    let secrets = secrets.map(|name| of_secret(host, wanted, name));
+    stream::iter(secrets).buffered(AT_ONCE).collect().await
 }
 
 /// Those of one secret, if that can be read. One of a pod that is wanted is followed, so it is known as it was last while the API server is

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_core::{
-    event::Outcome,
+    event::{Event, Outcome},
     failure::{Failure, FailureKind},
     id::ImageRef,
     image::{
@@ -47,6 +47,7 @@ pub(in crate::effects) struct Located {
 /// So is one that a pod with other secrets pulled, for a pod that could not have pulled it.
 pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
     let name = parse(&wanted.image)?;
+    tell_missing(host, wanted);
     let place = host.lanes.enter(Lane::Images, RUNTIME).await?;
     let record = record_of(host, wanted, &name).await?;
     let found = usable(locate(host, &record).await)?;
@@ -62,6 +63,20 @@ pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) 
         return Ok(Outcome::Image(None));
     }
     Ok(Outcome::Image(found.map(|found| Arc::new(found.info))))
+}
+
+/// Tells of secrets that are not there, whatever the image needs of them. It waits for nothing that the API server does not answer.
+fn tell_missing(host: &Arc<Host>, wanted: &WantedImage) {
+    if wanted.secrets.is_empty() {
+        return;
+    }
+    let (host, wanted) = (Arc::clone(host), wanted.clone());
+    tokio::spawn(async move {
+        let names = credentials::missing(&host, &wanted).await;
+        if !names.is_empty() {
+            host.objects.tell(Event::PullSecretsMissing { image: wanted, names }).await;
+        }
+    });
 }
 
 /// The record of what is wanted: of what is wanted by its id, and was imported and has no record of that, another one.

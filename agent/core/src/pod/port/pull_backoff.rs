@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     failure::Failure,
     id::ImageRef,
+    image::WantedImage,
     pod::{
         actual::{Life, Preparing, Run},
         image_need::needs,
@@ -43,9 +44,23 @@ pub struct PullBackoff {
 }
 
 impl PodMachine {
+    /// Whether the pod has an image with these secrets.
+    #[must_use]
+    pub fn wants(&self, wanted: &WantedImage) -> bool {
+        let spec = &self.life.spec;
+        spec.images().any(|image| WantedImage::of(spec, image) == *wanted)
+    }
+
+    /// Whether that is what was last told to be missing.
+    #[must_use]
+    pub fn knows_missing(&self, names: &[String]) -> bool {
+        self.life.actual.missing_secrets == names
+    }
+
     /// Tells that secrets cannot be read which an image of the pod is pulled with. Source: `getPullSecretsForPod` of
-    /// `pkg/kubelet/kubelet_pods.go`.
+    /// `pkg/kubelet/kubelet_pods.go`, which tells so at each sync.
     pub fn pull_secrets_missing(&mut self, names: &[String]) {
+        self.life.actual.missing_secrets = names.to_vec();
         let named = self.life.spec.pull_secrets.iter().filter(|name| names.contains(name));
         let named = named.map(String::as_str).collect::<Vec<_>>().join(", ");
         let text = format!(
