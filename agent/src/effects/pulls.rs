@@ -71,22 +71,36 @@ pub(in crate::effects) enum Came {
 }
 
 /// Pulls of one name.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::effects) struct UnderWay {
     count: usize,
     /// Whether one that has ended may have brought what no record tells of.
     is_unsure: bool,
     /// The same of one before these, until one of these is recorded.
     was_unsure: bool,
+    /// What the name has pointed at whenever one began, where no record of a pull tells of that: a digest.
+    preloaded: Option<String>,
 }
 
 impl UnderWay {
-    /// One has begun; whether one that had ended, perhaps of an earlier agent, had left something written.
-    pub(in crate::effects) fn begun(&mut self, was_written: bool) {
+    /// One has begun; whether one that had ended, perhaps of an earlier agent, had left something written, and what the name points at now
+    /// that no record of a pull tells of.
+    pub(in crate::effects) fn begun(&mut self, was_written: bool, preloaded: Option<String>) {
+        let is_first = self.count == 0 && !was_written;
         if self.count == 0 {
             (self.is_unsure, self.was_unsure) = (false, was_written);
         }
         self.count += 1;
+        if is_first {
+            self.preloaded = preloaded;
+        } else if self.preloaded != preloaded {
+            self.preloaded = None;
+        }
+    }
+
+    /// Whether the name pointed at this before any of them began: they have not brought it.
+    pub(in crate::effects) fn has_found(&self, target: &str) -> bool {
+        self.preloaded.as_deref() == Some(target)
     }
 
     /// One has ended. `None` while there are others; else whether what is on the node by this name is known: it was there before, is
@@ -116,7 +130,7 @@ mod tests {
             (vec![Perhaps, Nothing, Nothing], false),
         ] {
             let mut under_way = UnderWay::default();
-            ends.iter().for_each(|_| under_way.begun(false));
+            ends.iter().for_each(|_| under_way.begun(false, None));
             let (last, before) = ends.split_last().unwrap();
             for came in before {
                 assert_eq!(under_way.ended(*came), None, "{ends:?}: others are under way");
@@ -126,13 +140,44 @@ mod tests {
     }
 
     #[test]
+    fn what_was_there_before_all_pulls_of_a_name_was_not_brought_by_them() {
+        let here = Some("here");
+        for (begun, expected) in [
+            (&[(false, here)][..], true),
+            (&[(false, None)], false),
+            (&[(false, Some("other"))], false),
+            // An earlier agent may have brought it.
+            (&[(true, here)], false),
+            (&[(false, here), (false, here)], true),
+            (&[(false, None), (false, here)], false),
+            (&[(false, here), (false, None)], false),
+            (&[(false, here), (false, Some("other")), (false, here)], false),
+        ] {
+            let mut under_way = UnderWay::default();
+            for (was_written, target) in begun {
+                under_way.begun(*was_written, target.map(str::to_owned));
+            }
+            assert_eq!(under_way.has_found("here"), expected, "{begun:?}");
+        }
+        for (target, expected) in [("here", true), ("other", false)] {
+            let mut under_way = UnderWay::default();
+            under_way.begun(false, Some("here".to_owned()));
+            assert_eq!(under_way.ended(Came::Perhaps), Some(false));
+            under_way.begun(true, Some(target.to_owned()));
+            assert_eq!(under_way.ended(Came::Nothing), Some(false));
+            assert_eq!(under_way.has_found("here"), expected, "{target}");
+            assert!(!under_way.has_found("other"));
+        }
+    }
+
+    #[test]
     fn what_a_pull_before_may_have_brought_is_known_when_one_is_recorded() {
         use Came::{Nothing, Perhaps, Recorded};
         for (came, expected) in [(Nothing, false), (Perhaps, false), (Recorded, true)] {
             let mut under_way = UnderWay::default();
-            under_way.begun(false);
+            under_way.begun(false, None);
             assert_eq!(under_way.ended(Perhaps), Some(false));
-            under_way.begun(true);
+            under_way.begun(true, None);
             assert_eq!(under_way.ended(came), Some(expected), "{came:?}");
         }
     }

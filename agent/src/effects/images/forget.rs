@@ -117,7 +117,7 @@ mod tests {
         // Whatever the times of the files are.
         pulls.list_begins();
         pulls.records("sha256:02");
-        pulls.lock().await.entry("a.io/gone:1".to_owned()).or_default().begun(false);
+        pulls.lock().await.entry("a.io/gone:1".to_owned()).or_default().begun(false, None);
         forget(&pulls, &path, There::of(&images)).await;
         assert_eq!(left(&dir).len(), 6, "what came after the list is not in it");
         pulls.list_begins();

@@ -19,7 +19,7 @@ use containerd_client::{
 
 use super::{
     credentials::{self, Found, Tracked},
-    documents::{ImageError, read_documents},
+    documents::{Documents, ImageError, read_documents},
     failure::failed,
     host::Host,
     kinds::{Lane, RUNTIME},
@@ -41,6 +41,11 @@ pub(in crate::effects) struct Located {
     pub(in crate::effects) diff_ids: Vec<String>,
 }
 
+/// Digest of what a record points at.
+pub(super) fn target(record: &Image) -> &str {
+    record.target.as_ref().map_or("", |target| target.digest.as_str())
+}
+
 /// Looks for an image, and unpacks what was only imported. One whose layers are not there is as good as absent, and one that is of no use here, by its
 /// platform or its documents: a pull repairs it, where its registry has another one by now.
 ///
@@ -53,7 +58,7 @@ pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) 
     let found = usable(locate(host, &record).await)?;
     drop(place);
     if let Some(found) = &found
-        && !may_use(host, wanted, &name, &found.info.id).await
+        && !may_use(host, wanted, &name, found).await
     {
         return Ok(Outcome::Image(None));
     }
@@ -103,8 +108,8 @@ fn usable<T>(located: Result<Option<T>, ImageError>) -> Result<Option<T>, ImageE
     }
 }
 
-async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &str) -> bool {
-    let access = pulled::access(host, &wanted.image, name, id).await;
+async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, image: &Located) -> bool {
+    let access = pulled::access(host, &wanted.image, name, image).await;
     let found = match access {
         Access::All | Access::Nobody => Found::default(),
         Access::With(_) => credentials::find(host, wanted, &name.repository()).await,
@@ -116,7 +121,7 @@ async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, id: &
         Verdict::Refused => false,
         Verdict::Allowed => true,
         Verdict::Fits(secret) => {
-            keep(host, &wanted.image, id, secret.clone()).await;
+            keep(host, &wanted.image, &image.info.id, secret.clone()).await;
             true
         }
     }
@@ -136,13 +141,7 @@ pub(in crate::effects) fn parse(image: &ImageRef) -> Result<ImageName, Failure> 
 
 /// Finds an image by the name of its record.
 pub(in crate::effects) async fn locate(host: &Host, name: &str) -> Result<Option<Located>, ImageError> {
-    let Some(record) = get(host, name).await? else { return Ok(None) };
-    let Some(target) = record.target.clone() else { return Ok(None) };
-    let documents = match read_documents(&host.containerd, &record.name, target).await {
-        // The record is there without its content: as good as absent, and a pull repairs it.
-        Err(ImageError::Call(error)) if error.is_not_found() => return Ok(None),
-        result => result?,
-    };
+    let Some((record, documents)) = documents_of(host, name).await? else { return Ok(None) };
     let chain_id = documents.chain_id();
     let names = names(host, &record).await?;
     let (tag, repo_digest) = image::name::shown_of(names.iter().map(String::as_str));
@@ -160,6 +159,18 @@ pub(in crate::effects) async fn locate(host: &Host, name: &str) -> Result<Option
     Ok(Some(Located { info, record, names, is_unpacked, layers, diff_ids }))
 }
 
+/// A record with what it points at.
+pub(super) async fn documents_of(host: &Host, name: &str) -> Result<Option<(Image, Documents)>, ImageError> {
+    let Some(record) = get(host, name).await? else { return Ok(None) };
+    let Some(target) = record.target.clone() else { return Ok(None) };
+    match read_documents(&host.containerd, &record.name, target).await {
+        Ok(documents) => Ok(Some((record, documents))),
+        // The record is there without its content: as good as absent, and a pull repairs it.
+        Err(ImageError::Call(error)) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {
     let request = GetImageRequest { name: name.to_owned() };
     let mut client = host.containerd.images();
@@ -173,7 +184,7 @@ async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {
 /// What an image is called: the names of all records of the same content. One that was given another name, or was pulled by another
 /// tag, has those of before too; one that was imported has no digest among them.
 async fn names(host: &Host, record: &Image) -> Result<Vec<String>, CallError> {
-    let target = record.target.as_ref().map_or("", |target| target.digest.as_str());
+    let target = target(record);
     let request = ListImagesRequest { filters: vec![format!("target.digest=={target}")] };
     let mut client = host.containerd.images();
     let images = host.containerd.call("list images with", target, client.list(request)).await?.images;

@@ -50,7 +50,8 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
     let name = inspect::parse(&wanted.image)?;
     let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
-    pulled::begin(host, &reference).await?;
+    let preloaded = pulled::preloaded(host, &wanted.image, &name).await;
+    pulled::begin(host, &reference, preloaded).await?;
     let repository = name.repository();
     let (info, came) = match fetch(host, wanted, &reference, &repository).await {
         Ok(used) => {

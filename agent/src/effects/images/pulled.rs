@@ -18,6 +18,7 @@ use berth_core::{
 
 use super::{
     host::Host,
+    inspect::{Located, documents_of, target},
     pull_records::{origin, remove_intent, write_intent, write_used},
 };
 use crate::effects::{
@@ -30,17 +31,39 @@ use crate::effects::{
 /// Directory of the records, below the root directory.
 const DIRECTORY: &str = "image_manager";
 
-/// Who may use the image of an id, by the name that a pod has. What cannot be read allows nobody.
-pub(super) async fn access(host: &Arc<Host>, image: &ImageRef, name: &ImageName, id: &str) -> Access {
+/// Who may use an image that was found, by the name that a pod has. What cannot be read allows nobody.
+pub(super) async fn access(host: &Arc<Host>, image: &ImageRef, name: &ImageName, found: &Located) -> Access {
+    let origin = match origin_of(host, image, name, &found.info.id).await {
+        Origin::Begun if was_there(host, name, target(&found.record)).await => Origin::Preloaded,
+        origin => origin,
+    };
+    access::access(&host.config.image_verification, image.as_str(), origin)
+}
+
+/// Whether what a name points at was there before the pulls of it were begun. What an earlier agent began is not known, as by a kubelet that
+/// begins anew.
+async fn was_there(host: &Host, name: &ImageName, target: &str) -> bool {
+    host.pulls.lock().await.get(&name.to_string()).is_some_and(|under_way| under_way.has_found(target))
+}
+
+/// What the name of an image points at, where no record of a pull tells of that.
+pub(super) async fn preloaded(host: &Arc<Host>, image: &ImageRef, name: &ImageName) -> Option<String> {
+    let (record, documents) = documents_of(host, &name.to_string()).await.ok()??;
+    match origin_of(host, image, name, &documents.config_digest).await {
+        Origin::Preloaded | Origin::Begun => Some(target(&record).to_owned()),
+        Origin::Pulled(_) | Origin::Unreadable => None,
+    }
+}
+
+async fn origin_of(host: &Arc<Host>, image: &ImageRef, name: &ImageName, id: &str) -> Origin {
     let (dir, bare, id) = (dir(host), bare(image), id.to_owned());
     // A kubelet begins pulls by the name as the pod has it.
     let names = [name.to_string(), image.as_str().to_owned()];
     let read = blocking(move || Ok(origin(&dir, &names, &bare, &id)));
-    let origin = match tokio::time::timeout(WITHIN, read).await {
+    match tokio::time::timeout(WITHIN, read).await {
         Ok(Ok(origin)) => origin,
         Ok(Err(_)) | Err(_) => Origin::Unreadable,
-    };
-    access::access(&host.config.image_verification, image.as_str(), origin)
+    }
 }
 
 /// The name by which it is kept what an image was pulled with.
@@ -48,15 +71,16 @@ fn bare(image: &ImageRef) -> String {
     name::bare(image.as_str()).unwrap_or(image.as_str()).to_owned()
 }
 
-/// Keeps that an image is being pulled: should the agent die in between, nobody gets it without a pull of its own.
-pub(super) async fn begin(host: &Arc<Host>, image: &str) -> Result<(), Failure> {
+/// Keeps that an image is being pulled: should the agent die in between, nobody gets it without a pull of its own, and until then who could
+/// have what was `preloaded`.
+pub(super) async fn begin(host: &Arc<Host>, image: &str, preloaded: Option<String>) -> Result<(), Failure> {
     let mut under_way = host.pulls.lock().await;
     let (dir, name) = (dir(host), image.to_owned());
     let was_written = change(&host.pulls, move || {
         write_intent(&dir, &name).map_err(local("write a record of a pull below", dir.display().to_string()))
     })
     .await?;
-    under_way.entry(image.to_owned()).or_default().begun(was_written);
+    under_way.entry(image.to_owned()).or_default().begun(was_written, preloaded);
     Ok(())
 }
 
