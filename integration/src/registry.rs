@@ -104,9 +104,29 @@ impl Registry {
         for blob in image.layers.iter().chain([&image.config]) {
             self.push_blob(repository, blob)?;
         }
+        self.push_manifest(repository, tag, Image::MANIFEST_TYPE, &image.manifest.bytes)
+    }
+
+    /// Puts an index of images there, each for a platform.
+    ///
+    /// # Errors
+    /// The registry refused.
+    pub fn push_index(&self, repository: &str, tag: &str, images: &[(&Image, Value)]) -> Result<()> {
+        const TYPE: &str = "application/vnd.oci.image.index.v1+json";
+        let mut manifests = Vec::new();
+        for (image, platform) in images {
+            self.push(repository, &image.manifest.digest, image)?;
+            let mut described = image.manifest.descriptor(Image::MANIFEST_TYPE);
+            described["platform"] = platform.clone();
+            manifests.push(described);
+        }
+        let index = json!({ "schemaVersion": 2, "mediaType": TYPE, "manifests": manifests });
+        self.push_manifest(repository, tag, TYPE, index.to_string().as_bytes())
+    }
+
+    fn push_manifest(&self, repository: &str, tag: &str, media_type: &str, manifest: &[u8]) -> Result<()> {
         let path = format!("/v2/{repository}/manifests/{tag}");
-        let manifest = &image.manifest.bytes;
-        let answer = http::request(self.at, "PUT", &path, Image::MANIFEST_TYPE, manifest)?;
+        let answer = http::request(self.at, "PUT", &path, media_type, manifest)?;
         ensure!(answer.status == 201, "push {repository}:{tag}: {} {}", answer.status, answer.text());
         Ok(())
     }

@@ -1,10 +1,15 @@
 //! Pulling: policies, names, registries that fail and come back.
 
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
-use berth_integration::agent::Settings;
+use berth_integration::agent::{ROOT_DIR, Settings};
 use berth_integration::containerd::{ctr, ctr_rows};
+use berth_integration::files;
 use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::registry::Registry;
 use serde_json::{Value, json};
 
 use crate::kit::{IMAGE, events, logged, pod, sleeper, with};
@@ -14,6 +19,9 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("images::pull_policies", policies),
         test("images::who_may_have_what_is_there_by_policy", verified),
+        test("images::what_was_there_is_still_there_when_containerd_dies_in_a_pull", dies),
+        test("images::an_image_by_its_id", by_id),
+        test("images::one_of_the_platforms_of_an_index", platforms),
         test("images::names_and_tags_that_are_not_there", missing),
         test("images::a_registry_that_is_down_and_comes_back", down_and_up),
         test("images::one_that_is_imported_while_its_pull_fails", imported),
@@ -102,6 +110,84 @@ fn verified() -> Result<()> {
     node.agent.start()?;
     node.apply("unlisted", &of_image("unlisted", IMAGE, "Never", json!({})))?;
     waits(&node, "unlisted", &["ErrImageNeverPull"])?;
+    node.end()
+}
+
+/// Nobody knows then what the pull has brought.
+fn dies() -> Result<()> {
+    let mut node = Node::start()?;
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    node.containerd.add_registry(&Registry::host(), &format!("http://{}", silent.local_addr()?))?;
+    node.apply("always", &of_image("always", IMAGE, "Always", json!({})))?;
+    let (_asked, _by) = silent.accept()?;
+    node.containerd.kill()?;
+    waits(&node, "always", &["ErrImagePull"])?;
+    drop(silent);
+    node.containerd.start_again()?;
+    node.wait("always", "refused by the registry", POD_LIMIT, |pod| {
+        let message = pod.container("main")["state"]["waiting"]["message"].as_str();
+        message.is_some_and(|message| message.contains("connection refused"))
+    })?;
+    // Containerd keeps that of its own pull for a day.
+    for lease in ctr_rows(&["leases", "list"])? {
+        ctr(&["leases", "delete", &lease[0]])?;
+    }
+    let begun = files::list(Path::new(ROOT_DIR).join("image_manager/pulling"))?;
+    same("pulls of which nobody knows", begun.len(), 1)?;
+    node.apply("never", &of_image("never", IMAGE, "Never", json!({})))?;
+    node.ready("never")?;
+    node.end()
+}
+
+/// As `crictl images` shows it.
+fn by_id() -> Result<()> {
+    let node = Node::start()?;
+    node.apply("named", &of_image("named", IMAGE, "Never", json!({})))?;
+    let named = node.ready("named")?;
+    let id = stored_id(IMAGE)?;
+    for policy in ["Never", "IfNotPresent"] {
+        let name = policy.to_lowercase();
+        node.apply(&name, &of_image(&name, &id, policy, json!({})))?;
+        let pod = node.ready(&name)?;
+        for field in ["image", "imageID"] {
+            same(field, &pod.container("main")[field], &named.container("main")[field])?;
+        }
+    }
+    let other = format!("sha256:{}", "f".repeat(64));
+    node.apply("other", &of_image("other", &other, "Never", json!({})))?;
+    waits(&node, "other", &["ErrImageNeverPull"])?;
+    node.end()
+}
+
+/// Digest of the config of an image that is stored.
+fn stored_id(name: &str) -> Result<String> {
+    let row = ctr_rows(&["images", "ls"])?.into_iter().find(|row| row[0] == name).context("no such image")?;
+    let read =
+        |digest: &str| -> Result<Value> { Ok(serde_json::from_str(&ctr(&["content", "get", digest])?)?) };
+    let mut document = read(&row[2])?;
+    if let Some(digest) = document["manifests"][0]["digest"].as_str() {
+        document = read(digest)?;
+    }
+    Ok(document["config"]["digest"].as_str().context("no config")?.to_owned())
+}
+
+fn platforms() -> Result<()> {
+    let node = Node::start_with(&Settings::with_registry())?;
+    let registry = node.registry.as_ref().context("registry")?;
+    let image = Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "Cmd": ["/bin/sh"] }));
+    let other = Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "Cmd": ["/bin/false"] }));
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let of = |variant| json!({ "os": "linux", "architecture": architecture, "variant": variant });
+    registry.push_index("both", "1", &[(&other, of("v99")), (&image, of(""))])?;
+    registry.push_index("newer", "1", &[(&other, of("v99"))])?;
+    node.apply("both", &of_image("both", "localhost:5000/both:1", "IfNotPresent", json!({})))?;
+    node.ready("both")?;
+    node.apply("newer", &of_image("newer", "localhost:5000/newer:1", "IfNotPresent", json!({})))?;
+    let newer = waits(&node, "newer", &["ImagePullBackOff"])?;
+    let message = newer.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("no match for platform in manifest"), "{message}");
+    let names = ctr(&["images", "list", "--quiet"])?;
+    ensure!(!names.contains("/newer"), "{names}");
     node.end()
 }
 
