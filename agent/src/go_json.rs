@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// A field, in whatever case its name is written. Of several the last counts that says something.
 pub(crate) fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let says = |(key, value): &(&String, &Value)| key.eq_ignore_ascii_case(name) && !value.is_null();
-    fields.iter().filter(says).last().map(|(_, value)| value)
+    fields.iter().rfind(says).map(|(_, value)| value)
 }
 
 /// A text as it is written: what could end a script of a web page is escaped.
