@@ -37,7 +37,7 @@ use crate::{
     document::Faults,
     effects::{
         AccountsCache, FreshLayers, HooksUnderWay, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers,
-        SandboxMembers, changeable, end_left, end_unused,
+        SandboxMembers, UnwantedPulls, changeable, end_left, end_unused,
     },
     failpoint::Failpoint,
     kernel, limits, manifest,
@@ -211,6 +211,7 @@ async fn start(
         leases: LeasesInUse::default(),
         pulls: PullsUnderWay::default(),
         hooks: HooksUnderWay::default(),
+        unwanted: UnwantedPulls::default(),
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),

@@ -186,6 +186,7 @@ impl NodeLoop {
     fn begin(&mut self, effect: Effect) {
         let (op, pod, act) = match effect {
             Effect::Node { act: NodeAct::Note(note), .. } => return self.notes.tell(note),
+            Effect::Node { act: NodeAct::GiveUpPull(pull), .. } => return self.host.unwanted.give_up(pull),
             Effect::Node { .. } => return effects::start(&self.host, effect, &self.sender),
             Effect::Pod { op, pod, act } => (op, pod, act),
         };

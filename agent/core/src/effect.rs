@@ -2,8 +2,8 @@
 //!
 //! Every effect is idempotent: `Ensure…` looks before it makes and answers the same for what it found, `Remove…` succeeds
 //! when nothing is there. The outcome of each comes back as [`Event::Done`](crate::event::Event::Done) with the same
-//! [`OpId`]; only [`Act::Note`], [`Act::Withdraw`], [`Act::GiveUpHook`] and [`NodeAct::Note`] have none. A pod's acts are handed out when its
-//! record is written, so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only
+//! [`OpId`]; only [`Act::Note`], [`Act::Withdraw`], [`Act::GiveUpHook`], [`NodeAct::GiveUpPull`] and [`NodeAct::Note`] have none. A pod's
+//! acts are handed out when its record is written, so the shell needs no order among them: it performs [`Act::Persist`], [`Act::Forget`] and what only
 //! touches memory as they come, answers at once, and starts the rest without waiting for it.
 
 use crate::{
@@ -70,6 +70,8 @@ pub enum NodeAct {
     InspectImage(WantedImage),
     /// Fetch and unpack an image. Outcome: `Image`, present. It fails with `Config` where a secret that it is pulled with is malformed.
     PullImage(WantedImage),
+    /// End a pull that is under way, if it is: it fails, unless it has brought the image.
+    GiveUpPull(OpId),
     /// Look how full the disk is that images are on. Outcome: `ImageDisk`.
     MeasureImages,
     /// List the images of the node, with what uses them. Outcome: `Images`.
@@ -187,6 +189,7 @@ impl NodeAct {
         match self {
             Self::InspectImage(_) => "inspect-image",
             Self::PullImage(_) => "pull-image",
+            Self::GiveUpPull(_) => "give-up-pull",
             Self::MeasureImages => "measure-images",
             Self::ListImages => "list-images",
             Self::RemoveImage(_) => "remove-image",

@@ -18,6 +18,7 @@ use super::{
     layers::FreshLayers,
     leases::LeasesInUse,
     pulls::PullsUnderWay,
+    unwanted::UnwantedPulls,
 };
 use crate::{
     cgroup::{Systemd, Tree},
@@ -81,6 +82,8 @@ pub struct Host {
     pub pulls: PullsUnderWay,
     /// Hooks that are under way.
     pub hooks: HooksUnderWay,
+    /// Tells pulls that they are given up.
+    pub unwanted: UnwantedPulls,
     /// What is kept of pods that have ended.
     pub ended: EndedPods,
     /// Bounds on concurrency.

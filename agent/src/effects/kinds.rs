@@ -138,7 +138,7 @@ impl EffectKind {
             Effect::Node { act, .. } => {
                 let of = |lane, deadline| Self::new(act.name(), lane, deadline);
                 Some(match act {
-                    NodeAct::Note(_) => return None,
+                    NodeAct::GiveUpPull(_) | NodeAct::Note(_) => return None,
                     NodeAct::InspectImage(_) => of(None, PULL),
                     NodeAct::PullImage(_) => of(Some(Lane::Pulls), PULL),
                     NodeAct::MeasureImages => of(None, LOCAL),

@@ -23,6 +23,7 @@ mod perform;
 mod probe;
 mod pulls;
 mod runtime;
+mod unwanted;
 mod worker;
 
 pub use accounts::AccountsCache;
@@ -37,4 +38,5 @@ pub use leases::LeasesInUse;
 pub use perform::start;
 pub use pulls::PullsUnderWay;
 pub use runtime::{SandboxHandlers, SandboxMembers};
+pub use unwanted::UnwantedPulls;
 pub use worker::perform_work;

@@ -41,11 +41,16 @@ pub fn start(host: &Arc<Host>, effect: Effect, events: &mpsc::Sender<Event>) {
         Effect::Pod { op, act: Act::RunHook(_), .. } => Some(*op),
         Effect::Pod { .. } | Effect::Node { .. } => None,
     };
+    let pull = match &effect {
+        Effect::Node { op, act: NodeAct::PullImage(_) } => Some(host.unwanted.begin(*op)),
+        Effect::Pod { .. } | Effect::Node { .. } => None,
+    };
     let hooks = host.hooks.clone();
     let span = tracing::info_span!("effect", kind = kind.name, op = effect.op().0, pod);
     let task = async move {
         let op = effect.op();
         let outcome = bounded(&host, effect, kind).await;
+        drop(pull);
         if let Err(failure) = &outcome {
             let Failure { kind: sort, message } = failure;
             tracing::debug!(?sort, message, "effect failed");
@@ -100,15 +105,15 @@ async fn bounded(host: &Arc<Host>, effect: Effect, kind: EffectKind) -> Result<O
 async fn perform(host: &Arc<Host>, effect: Effect) -> Result<Outcome, Failure> {
     match effect {
         Effect::Pod { pod, act, .. } => perform_act(host, &pod, act).await,
-        Effect::Node { act, .. } => match act {
+        Effect::Node { op, act } => match act {
             NodeAct::InspectImage(image) => inspect::inspect(host, &image).await,
-            NodeAct::PullImage(image) => pull::pull(host, &image).await,
+            NodeAct::PullImage(image) => pull::pull(host, op, &image).await,
             NodeAct::MeasureImages => collection::measure(host).await,
             NodeAct::ListImages => collection::list(host).await,
             NodeAct::RemoveImage(removal) => collection::remove(host, &removal).await,
             NodeAct::SetQos(values) => cgroups::set_qos(host, *values).await,
             NodeAct::ReadNodeObject => node_object::read(host).await,
-            NodeAct::Note(_) => Err(of_the_loop()),
+            NodeAct::GiveUpPull(_) | NodeAct::Note(_) => Err(of_the_loop()),
         },
     }
 }

@@ -18,6 +18,7 @@ pub(in crate::effects) const WITHIN: Duration = Duration::from_secs(20);
 pub struct PullsUnderWay {
     table: Arc<Mutex<BTreeMap<String, UnderWay>>>,
     writer: OneThread,
+    reader: OneThread,
     /// Ids that were recorded since images began to be listed, where somebody lists them.
     recorded: Arc<sync::Mutex<Option<BTreeSet<String>>>>,
 }
@@ -35,6 +36,14 @@ impl PullsUnderWay {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
         self.writer.run(WITHIN, work).await
+    }
+
+    /// Reads what is written.
+    pub(in crate::effects) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        self.reader.run(WITHIN, work).await
     }
 
     /// Images begin to be listed.

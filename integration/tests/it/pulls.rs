@@ -31,6 +31,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("pulls::an_image_that_a_verifier_of_containerd_refuses", verified),
         test("pulls::a_disk_that_is_full_in_mid_unpack", full_disk),
         test("pulls::an_agent_that_dies_in_mid_pull", agent_dies),
+        test("pulls::one_that_no_pod_waits_for_any_more_makes_way", unwanted),
     ]
 }
 
@@ -88,6 +89,25 @@ fn full_disk() -> Result<()> {
     same("restarts", large.restarts("main"), 0)?;
     node.end()?;
     Ok(umount2(&disk, MntFlags::MNT_DETACH)?)
+}
+
+/// Pulls go one after another, as they do unless they are set not to, and this one never stalls for long enough to be ended.
+fn unwanted() -> Result<()> {
+    let node = Node::start_with(&Settings::with_registry())?;
+    push(&node, "another layer\n")?;
+    let relay = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, Registry::PORT)), WITHOUT_ITS_LAYER)?;
+    node.containerd.add_registry("relay.test", &relay.url())?;
+    let held = of_image("held", "relay.test/other:1", "IfNotPresent", json!({}));
+    node.apply("held", &held)?;
+    relay.holds()?;
+    node.apply("next", &of_image("next", IMAGE, "IfNotPresent", json!({})))?;
+    node.remove("held")?;
+    node.ready("next")?;
+    same("pulls that were given up", relay.given_up() > 0, true)?;
+    relay.open();
+    node.apply("held", &held)?;
+    node.ready("held")?;
+    node.end()
 }
 
 /// What came before is kept: the next agent has the rest.

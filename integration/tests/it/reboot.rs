@@ -123,6 +123,7 @@ fn layers() -> Result<()> {
         "containers": [shell("main", FOR_EVER, json!({}))],
     });
     node.apply("waits", &pod("waits", manifest))?;
+    node.wait("waits", "begun", POD_LIMIT, |pod| !pod.container("first")["state"]["running"].is_null())?;
     let records = Records::open()?;
     eventually("both layers", &2, || Ok(records.snapshots_in_use()?.len()))?;
     drop(records);

@@ -84,7 +84,7 @@ impl Node {
             })
         });
         self.uses_image(wanted, result.is_ok(), now);
-        let pulled = self.pulls.pulled(wanted, now.mono);
+        let pulled = self.pulls.pulled(wanted, result.is_ok(), now.mono);
         for one in &pulled {
             if let Some(pod) = self.pods.get_mut(&one.asker.pod) {
                 pod.pulled(&wanted.image, one, &result, now.mono);

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     config::PullSettings,
     effect::{Effect, NodeAct},
-    id::PodUid,
+    id::{OpId, PodUid},
     image::WantedImage,
     ops::{Ops, Purpose},
     pod::port::image::ImageFor,
@@ -46,6 +46,8 @@ pub struct Pulls {
     looks: BTreeMap<WantedImage, Look>,
     pulls: BTreeMap<WantedImage, Pull>,
     queue: VecDeque<WantedImage>,
+    /// Pulls that nobody wants any more, to be told so.
+    unwanted: VecDeque<OpId>,
     /// Names of an image that is being removed: it is neither looked for nor pulled before that has ended.
     held: BTreeSet<String>,
     running: u32,
@@ -60,7 +62,10 @@ struct Look {
 
 #[derive(Debug)]
 struct Pull {
-    started: Option<Mono>,
+    /// When it began, and as which effect.
+    started: Option<(Mono, OpId)>,
+    /// Whether it was given up, since nobody wanted it for a moment at least.
+    is_given_up: bool,
     askers: Vec<(Asker, Mono)>,
 }
 
@@ -73,6 +78,7 @@ impl Pulls {
             looks: BTreeMap::new(),
             pulls: BTreeMap::new(),
             queue: VecDeque::new(),
+            unwanted: VecDeque::new(),
             held: BTreeSet::new(),
             running: 0,
             bucket: Bucket::default(),
@@ -92,15 +98,15 @@ impl Pulls {
     pub fn pull(&mut self, image: &WantedImage, asker: Asker, now: Mono) {
         let pull = self.pulls.entry(image.clone()).or_insert_with(|| {
             self.queue.push_back(image.clone());
-            Pull { started: None, askers: Vec::new() }
+            Pull { started: None, is_given_up: false, askers: Vec::new() }
         });
         if !pull.askers.iter().any(|(known, _)| *known == asker) {
             pull.askers.push((asker, now));
         }
     }
 
-    /// Takes back what was asked for. A pull that has begun goes on; one that has not is dropped with its last
-    /// asker.
+    /// Takes back what was asked for. A pull is dropped with its last asker, and given up where it has begun: it may take for ever, and others
+    /// wait for its place. Source: `podWorkers.UpdatePod` of `pkg/kubelet/pod_workers.go`, which cancels what is done for the pod.
     pub fn withdraw(&mut self, asker: &Asker) {
         for look in self.looks.values_mut() {
             look.askers.retain(|known| known != asker);
@@ -108,6 +114,13 @@ impl Pulls {
         self.looks.retain(|_, look| look.asked || !look.askers.is_empty());
         for pull in self.pulls.values_mut() {
             pull.askers.retain(|(known, _)| known != asker);
+            if let Some((_, op)) = pull.started
+                && pull.askers.is_empty()
+                && !pull.is_given_up
+            {
+                pull.is_given_up = true;
+                self.unwanted.push_back(op);
+            }
         }
         self.pulls.retain(|_, pull| pull.started.is_some() || !pull.askers.is_empty());
         let pulls = &self.pulls;
@@ -126,6 +139,9 @@ impl Pulls {
 
     /// The next look or pull to begin.
     pub fn poll_effect(&mut self, ops: &mut Ops, now: Mono) -> Option<Effect> {
+        if let Some(pull) = self.unwanted.pop_front() {
+            return Some(Effect::Node { op: ops.number(), act: NodeAct::GiveUpPull(pull) });
+        }
         let held = &self.held;
         if let Some((image, look)) =
             self.looks.iter_mut().find(|(image, look)| !look.asked && !is_held(held, image))
@@ -140,10 +156,10 @@ impl Pulls {
         }
         let image = self.queue.remove(at)?;
         let pull = self.pulls.get_mut(&image)?;
-        pull.started = Some(now);
         self.running += 1;
         self.bucket.take(self.settings, now);
         let op = ops.open(Purpose::Pull(image.clone()));
+        pull.started = Some((now, op));
         Some(Effect::Node { op, act: NodeAct::PullImage(image) })
     }
 
@@ -171,11 +187,17 @@ impl Pulls {
         pull.into_iter().flat_map(|pull| &pull.askers).map(|(asker, _)| asker.pod.clone()).collect()
     }
 
-    /// A pull has ended: who waits for it.
-    pub fn pulled(&mut self, image: &WantedImage, now: Mono) -> Vec<Pulled> {
+    /// A pull has ended, with the image or without: who waits for it. Who came after it was given up has it pulled once more.
+    pub fn pulled(&mut self, image: &WantedImage, is_there: bool, now: Mono) -> Vec<Pulled> {
         let Some(pull) = self.pulls.remove(image) else { return Vec::new() };
         self.running = self.running.saturating_sub(1);
-        let took = now.since(pull.started.unwrap_or(now));
+        if pull.is_given_up && !is_there {
+            for (asker, asked) in pull.askers {
+                self.pull(image, asker, asked);
+            }
+            return Vec::new();
+        }
+        let took = pull.started.map_or(Duration::ZERO, |(began, _)| now.since(began));
         let each = |(asker, asked)| Pulled { asker, took, waited: now.since(asked) };
         pull.askers.into_iter().map(each).collect()
     }
@@ -240,6 +262,7 @@ mod tests {
             names.push(match act {
                 NodeAct::PullImage(image) => format!("pull {image}"),
                 NodeAct::InspectImage(image) => format!("look {image}"),
+                NodeAct::GiveUpPull(pull) => format!("give up {}", pull.0),
                 NodeAct::MeasureImages
                 | NodeAct::ListImages
                 | NodeAct::RemoveImage(_)
@@ -265,7 +288,7 @@ mod tests {
         pulls.pull(&image, asker("2"), at(20));
         assert!(started(&mut pulls, &mut ops, at(20)).is_empty());
         let waited: Vec<u128> =
-            pulls.pulled(&image, at(50)).iter().map(|one| one.waited.as_millis()).collect();
+            pulls.pulled(&image, true, at(50)).iter().map(|one| one.waited.as_millis()).collect();
         assert_eq!(waited, [50, 30]);
     }
 
@@ -292,7 +315,7 @@ mod tests {
         assert_eq!(begun, [["look a"; 4], ["pull a"; 4]].concat());
         assert_eq!(pulls.inspected(&with("shop", &["s"])), [asker("2"), asker("3")]);
         let ended: Vec<Asker> =
-            pulls.pulled(&with("shop", &["s"]), at(1)).into_iter().map(|one| one.asker).collect();
+            pulls.pulled(&with("shop", &["s"]), true, at(1)).into_iter().map(|one| one.asker).collect();
         assert_eq!(ended, [asker("2"), asker("3")]);
         assert_eq!(pulls.inspected(&wanted("a")), [asker("1")]);
     }
@@ -306,8 +329,37 @@ mod tests {
         }
         assert_eq!(started(&mut pulls, &mut ops, at(0)), ["pull a"]);
         assert_eq!(pulls.poll_timeout(), None);
-        pulls.pulled(&wanted("a"), at(5));
+        pulls.pulled(&wanted("a"), true, at(5));
         assert_eq!(started(&mut pulls, &mut ops, at(5)), ["pull b"]);
+    }
+
+    #[test]
+    fn a_pull_that_nobody_wants_any_more_is_given_up_and_pulled_anew_for_who_comes_then() {
+        for is_there in [false, true] {
+            let mut pulls = Pulls::new(PullSettings { parallel_max: Some(1), qps: 0, burst: 0 });
+            let mut ops = Ops::default();
+            for (image, pod) in [("a", "1"), ("a", "2"), ("b", "3")] {
+                pulls.pull(&wanted(image), asker(pod), at(0));
+            }
+            assert_eq!(started(&mut pulls, &mut ops, at(0)), ["pull a"]);
+            pulls.withdraw(&asker("1"));
+            assert!(started(&mut pulls, &mut ops, at(1)).is_empty(), "another waits");
+            pulls.withdraw(&asker("2"));
+            pulls.withdraw(&asker("2"));
+            assert_eq!(started(&mut pulls, &mut ops, at(2)), ["give up 1"]);
+            pulls.pull(&wanted("a"), asker("4"), at(3));
+            assert!(started(&mut pulls, &mut ops, at(3)).is_empty(), "it has not ended");
+            let told = pulls.pulled(&wanted("a"), is_there, at(4));
+            assert_eq!(told.len(), usize::from(is_there));
+            assert_eq!(started(&mut pulls, &mut ops, at(4)), ["pull b"]);
+            pulls.pulled(&wanted("b"), true, at(5));
+            let again: &[&str] = if is_there { &[] } else { &["pull a"] };
+            assert_eq!(started(&mut pulls, &mut ops, at(5)), again);
+            if !is_there {
+                let told = pulls.pulled(&wanted("a"), false, at(9));
+                assert_eq!(told[0].waited, Duration::from_millis(6));
+            }
+        }
     }
 
     #[test]
@@ -320,7 +372,7 @@ mod tests {
             pulls.pull(&wanted(image), asker(image), at(0));
         }
         assert_eq!(started(&mut pulls, &mut ops, at(0)), ["look b", "pull b"]);
-        pulls.pulled(&wanted("b"), at(1));
+        pulls.pulled(&wanted("b"), true, at(1));
         assert_eq!(pulls.poll_timeout(), None, "nothing happens by the clock");
         pulls.hold(BTreeSet::new());
         assert_eq!(started(&mut pulls, &mut ops, at(2)), ["look a", "pull a"]);
@@ -341,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_that_nobody_waits_for_is_dropped_unless_it_has_begun() {
+    fn a_pull_that_nobody_waits_for_is_dropped_and_given_up_where_it_has_begun() {
         let mut pulls = Pulls::new(PullSettings { parallel_max: Some(1), qps: 0, burst: 0 });
         let mut ops = Ops::default();
         for image in ["a", "b"] {
@@ -350,7 +402,8 @@ mod tests {
         assert_eq!(started(&mut pulls, &mut ops, at(0)), ["pull a"]);
         pulls.withdraw(&asker("a"));
         pulls.withdraw(&asker("b"));
-        assert!(pulls.pulled(&wanted("a"), at(1)).is_empty());
-        assert!(started(&mut pulls, &mut ops, at(1)).is_empty());
+        assert_eq!(started(&mut pulls, &mut ops, at(1)), ["give up 1"]);
+        assert!(pulls.pulled(&wanted("a"), false, at(2)).is_empty());
+        assert!(started(&mut pulls, &mut ops, at(2)).is_empty());
     }
 }

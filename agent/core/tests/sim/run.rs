@@ -199,7 +199,7 @@ impl Run {
             let is_at_once = matches!(
                 &effect,
                 Effect::Pod { act: Act::Publish(_) | Act::Withdraw | Act::Note(_) | Act::GiveUpHook(_), .. }
-                    | Effect::Node { act: NodeAct::Note(_), .. }
+                    | Effect::Node { act: NodeAct::Note(_) | NodeAct::GiveUpPull(_), .. }
             );
             if is_write {
                 self.writes.push_back(effect);

@@ -25,7 +25,9 @@ pub(crate) fn effect(effect: &Effect, names: &BTreeMap<String, String>) -> Strin
             format!("node {} {} {}", kind_of(effect), removal.image.id, removal.reason.as_str())
         }
         Effect::Node {
-            act: NodeAct::ReadNodeObject | NodeAct::MeasureImages | NodeAct::ListImages, ..
+            act:
+                NodeAct::ReadNodeObject | NodeAct::MeasureImages | NodeAct::ListImages | NodeAct::GiveUpPull(_),
+            ..
         } => format!("node {}", kind_of(effect)),
         Effect::Node { act: NodeAct::InspectImage(image) | NodeAct::PullImage(image), .. } => {
             format!("node {} {image}", kind_of(effect))

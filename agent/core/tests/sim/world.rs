@@ -301,7 +301,7 @@ impl World {
 
     fn perform_for_node(&mut self, act: &NodeAct) -> Option<Result<Outcome, Failure>> {
         Some(match act {
-            NodeAct::Note(_) => return None,
+            NodeAct::GiveUpPull(_) | NodeAct::Note(_) => return None,
             NodeAct::SetQos(_) => Ok(Outcome::Done),
             NodeAct::ReadNodeObject => match &self.node_object {
                 Some(info) => Ok(Outcome::NodeObject(Box::new(info.clone()))),

@@ -66,6 +66,16 @@ pub(in crate::effects) enum ImageError {
     NoPlatform(String),
 }
 
+impl ImageError {
+    /// Whether it says so each time, as long as the image is the same.
+    pub(super) fn is_for_good(&self) -> bool {
+        match self {
+            Self::Malformed { .. } | Self::TooLarge { .. } | Self::NoPlatform(_) => true,
+            Self::Call(_) | Self::Stopping(_) => false,
+        }
+    }
+}
+
 impl From<ImageError> for Failure {
     fn from(error: ImageError) -> Self {
         match error {

@@ -11,9 +11,9 @@ use crate::{
     runtime::{CallError, Containerd},
 };
 
-/// What was read of images before, by the digest of what their records point at: content never changes.
+/// What was read of images before, by the digest of what their records point at: content never changes. Nothing of one that is no image here.
 #[derive(Debug, Default)]
-pub(super) struct Weighed(BTreeMap<String, (String, u64)>);
+pub(super) struct Weighed(BTreeMap<String, Option<(String, u64)>>);
 
 /// What was listed.
 #[derive(Debug, Default)]
@@ -44,11 +44,11 @@ pub(super) async fn list_images(containerd: &Containerd, weighed: &mut Weighed) 
         // Records of containerd's CRI that stand for an id are no names.
         names.retain(|name| !name.starts_with("sha256:"));
         match weigh(containerd, weighed, &digest, target).await {
-            Ok((id, bytes)) => {
+            Ok(None) => {}
+            Ok(Some((id, bytes))) => {
                 let (digests, tags) = names.into_iter().partition(|name| name.contains('@'));
                 listed.images.push(Image { id, digests, tags, bytes });
             }
-            Err(ImageError::NoPlatform(_)) => {}
             Err(error) => {
                 tracing::debug!(digest, why = with_causes(&error), "an image is not told of");
                 listed.is_whole = false;
@@ -58,19 +58,27 @@ pub(super) async fn list_images(containerd: &Containerd, weighed: &mut Weighed) 
     Ok(listed)
 }
 
-/// Id and size. An image that is not for this machine, or not there whole, has neither.
+/// Id and size. An image that is not for this machine, or has documents that are none, has neither, and is never pulled: nothing is kept of it.
 async fn weigh(
     containerd: &Containerd,
     weighed: &mut Weighed,
     digest: &str,
     target: Descriptor,
-) -> Result<(String, u64), ImageError> {
+) -> Result<Option<(String, u64)>, ImageError> {
     if let Some(known) = weighed.0.get(digest) {
         return Ok(known.clone());
     }
-    let documents = read_documents(containerd, digest, target).await?;
-    let bytes = documents.size_bytes();
-    let known = (documents.config_digest, bytes);
+    let known = match read_documents(containerd, digest, target).await {
+        Ok(documents) => {
+            let bytes = documents.size_bytes();
+            Some((documents.config_digest, bytes))
+        }
+        Err(error) if error.is_for_good() => {
+            tracing::debug!(digest, why = with_causes(&error), "it is no image of this node");
+            None
+        }
+        Err(error) => return Err(error),
+    };
     weighed.0.insert(digest.to_owned(), known.clone());
     Ok(known)
 }

@@ -8,7 +8,7 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 use berth_core::{
     event::{Event, Outcome},
     failure::{Failure, FailureKind},
-    id::ImageRef,
+    id::{ImageRef, OpId},
     image::{
         ImageInfo, WantedImage,
         access::PullSecret,
@@ -26,6 +26,7 @@ use containerd_client::{
     },
 };
 use prost_types::FieldMask;
+use tokio::time::sleep;
 
 use super::{
     auth,
@@ -40,20 +41,43 @@ use super::{
 use crate::{
     causes::with_causes,
     config::GoDuration,
-    effects::pulls::Came,
+    effects::{kinds::PULL, pulls::Came},
     one_thread::Unanswered,
     runtime::{CallError, Cause, labels},
 };
 
+/// Longest pull: what is written of it is changed before its effect ends with it.
+const LONGEST: Duration = PULL.saturating_sub(Duration::from_mins(5));
+
+/// How long containerd takes to hear that a call has been given up.
+const CUT_OFF_WITHIN: Duration = Duration::from_secs(2);
+
 /// Fetches and unpacks an image.
-pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> Result<Outcome, Failure> {
+pub(in crate::effects) async fn pull(
+    host: &Arc<Host>,
+    op: OpId,
+    wanted: &WantedImage,
+) -> Result<Outcome, Failure> {
     let name = inspect::parse(&wanted.image)?;
     let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
     let preloaded = pulled::preloaded(host, &wanted.image, &name).await;
     pulled::begin(host, &reference, preloaded).await?;
     let repository = name.repository();
-    let (info, came) = match fetch(host, wanted, &reference, &repository).await {
+    let given_up = host.unwanted.of(op);
+    let fetched = tokio::select! {
+        fetched = fetch(host, wanted, &reference, &repository) => Ok(fetched),
+        () = given_up.cancelled() => Err("no pod waits for it any more".to_owned()),
+        () = sleep(LONGEST) => Err(format!("it has taken {}", GoDuration(LONGEST))),
+    };
+    let fetched = match fetched {
+        Ok(fetched) => fetched,
+        Err(why) => {
+            pulled::ended(host, &reference, came_late(host, &reference).await).await;
+            return Err(failure(format!("pull image {reference:?}: given up: {why}")));
+        }
+    };
+    let (info, came) = match fetched {
         Ok(used) => {
             let info = keep(host, &name, &reference, &wanted.image, used).await;
             let came = came(Ok(info.is_ok()));
@@ -66,6 +90,15 @@ pub(in crate::effects) async fn pull(host: &Arc<Host>, wanted: &WantedImage) -> 
     };
     pulled::ended(host, &reference, came).await;
     Ok(Outcome::Image(Some(Arc::new(info?))))
+}
+
+/// What a transfer that was cut off here has brought: containerd stores an image last, and not once the call is gone.
+async fn came_late(host: &Host, reference: &str) -> Came {
+    sleep(CUT_OFF_WITHIN).await;
+    match inspect::locate(host, reference).await {
+        Ok(None) => Came::Nothing,
+        Ok(Some(_)) | Err(_) => Came::Perhaps,
+    }
 }
 
 /// What a pull brought: where its transfer succeeded, by whether what it was pulled with is written down.

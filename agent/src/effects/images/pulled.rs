@@ -24,8 +24,7 @@ use super::{
 use crate::effects::{
     PullsUnderWay,
     failure::{local, unknown},
-    host::blocking,
-    pulls::{Came, WITHIN},
+    pulls::Came,
 };
 
 /// Directory of the records, below the root directory.
@@ -59,11 +58,8 @@ async fn origin_of(host: &Arc<Host>, image: &ImageRef, name: &ImageName, id: &st
     let (dir, bare, id) = (dir(host), bare(image), id.to_owned());
     // A kubelet begins pulls by the name as the pod has it.
     let names = [name.to_string(), image.as_str().to_owned()];
-    let read = blocking(move || Ok(origin(&dir, &names, &bare, &id)));
-    match tokio::time::timeout(WITHIN, read).await {
-        Ok(Ok(origin)) => origin,
-        Ok(Err(_)) | Err(_) => Origin::Unreadable,
-    }
+    let read = host.pulls.read(move || origin(&dir, &names, &bare, &id)).await;
+    read.unwrap_or(Origin::Unreadable)
 }
 
 /// The name by which it is kept what an image was pulled with.

@@ -16,7 +16,9 @@ use crate::{
     runtime::{Containerd, labels},
 };
 
-/// Lists them. One that cannot be read, or is for another machine, is no image of the node: it is left out, and so is kept.
+/// Lists them. One that is for another machine, or of which something is missing, is no image of the node: it is left out, and so is kept. One whose
+/// documents are none of an image is there all the same, by the digest of what its records point at, and whatever its layers weigh: whoever
+/// pulls such images could fill the disk with them.
 ///
 /// # Errors
 /// Containerd does not list them, or stops to answer.
@@ -32,6 +34,7 @@ pub(super) async fn list(containerd: &Containerd) -> Result<Vec<StoredImage>, Fa
     let mut images = BTreeMap::new();
     for (digest, records) in contents {
         let Some(target) = records.first().and_then(|record| record.target.clone()) else { continue };
+        let bytes = u64::try_from(target.size).unwrap_or_default();
         match read_documents(containerd, &digest, target).await {
             Ok(documents) => {
                 let bytes = documents.size_bytes();
@@ -39,6 +42,9 @@ pub(super) async fn list(containerd: &Containerd) -> Result<Vec<StoredImage>, Fa
                 images.entry(found.id.clone()).and_modify(|one| join(one, &found)).or_insert(found);
             }
             Err(error) if is_lost(&error) => return Err(error.into()),
+            Err(ImageError::Malformed { .. } | ImageError::TooLarge { .. }) => {
+                images.insert(digest.clone(), stored(&digest, String::new(), bytes, records));
+            }
             Err(error) => {
                 tracing::debug!(digest, why = with_causes(&error), "an image is not to be removed");
             }

@@ -69,7 +69,7 @@ impl Used {
 
     /// Whether an image is.
     pub(super) fn has(&self, image: &StoredImage) -> bool {
-        self.parents.contains(&image.chain_id)
+        (!image.chain_id.is_empty() && self.parents.contains(&image.chain_id))
             || image.names.iter().any(|record| self.names.contains(&record.name))
     }
 }
@@ -98,6 +98,7 @@ mod tests {
             (&[][..], &[][..], false),
             (&["other:1"], &["sha256:others"], false),
             (&[], &["sha256:layers"], true),
+            (&[], &[""], false),
             (&["web:1"], &[], true),
             (&["web@sha256:b"], &["sha256:others"], true),
             // Of which image a container is says its name alone.

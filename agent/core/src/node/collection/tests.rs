@@ -82,6 +82,7 @@ impl Rig {
             NodeAct::Note(Note { reason, message, .. }) => self.told.push(format!("{reason}: {message}")),
             NodeAct::InspectImage(_)
             | NodeAct::PullImage(_)
+            | NodeAct::GiveUpPull(_)
             | NodeAct::SetQos(_)
             | NodeAct::ReadNodeObject => panic!("{act:?}"),
         }

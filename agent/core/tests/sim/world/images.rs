@@ -56,7 +56,9 @@ impl World {
                 self.images_removed += 1;
                 Outcome::Done
             }
-            NodeAct::SetQos(_) | NodeAct::ReadNodeObject | NodeAct::Note(_) => panic!("{act:?}"),
+            NodeAct::SetQos(_) | NodeAct::ReadNodeObject | NodeAct::GiveUpPull(_) | NodeAct::Note(_) => {
+                panic!("{act:?}")
+            }
         })
     }
 

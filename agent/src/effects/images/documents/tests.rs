@@ -58,6 +58,16 @@ async fn a_document_that_stops_midway_is_not_read() {
     }
 }
 
+#[tokio::test]
+async fn cve_2023_25153_a_document_without_an_end_is_given_up() {
+    let part = ReadContentResponse { offset: 0, data: vec![b' '; 1 << 20] };
+    let fake = Fake::answering(&vec![part.clone(); 8], Ending::Whole).await;
+    assert_eq!(read(&fake.containerd, "config", DIGEST).await.unwrap().len(), 8 << 20);
+    let fake = Fake::answering(&vec![part; 9], Ending::Whole).await;
+    let document = read(&fake.containerd, "config", DIGEST).await;
+    assert!(matches!(document, Err(ImageError::TooLarge { what: "config", .. })), "{document:?}");
+}
+
 #[test]
 fn chain_ids_as_in_the_specification() {
     let of = |diff_ids: &[String]| {
