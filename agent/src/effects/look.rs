@@ -77,7 +77,7 @@ fn places(node: &Paths, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Pl
 
 fn kind_of(medium: Medium) -> PlaceKind {
     match medium {
-        Medium::Memory => PlaceKind::Mount,
+        Medium::Memory | Medium::HugePages(_) => PlaceKind::Mount,
         Medium::Disk => PlaceKind::Directory,
     }
 }
@@ -162,6 +162,11 @@ mod tests {
         for (source, path, kind) in [
             (empty_dir(Medium::Disk), "/root/pods/u/volumes/kubernetes.io~empty-dir/v", PlaceKind::Directory),
             (empty_dir(Medium::Memory), "/root/pods/u/volumes/kubernetes.io~empty-dir/v", PlaceKind::Mount),
+            (
+                empty_dir(Medium::HugePages(None)),
+                "/root/pods/u/volumes/kubernetes.io~empty-dir/v",
+                PlaceKind::Mount,
+            ),
             (host_path, "/srv", PlaceKind::Directory),
             (image, "/root/pods/u/volumes/kubernetes.io~image/v", PlaceKind::Mount),
         ] {

@@ -110,6 +110,30 @@ fn a_file_of_variables_is_in_an_empty_dir_of_the_pod() {
 }
 
 #[test]
+fn an_empty_dir_is_on_disk_in_memory_or_in_huge_pages() {
+    let of = |medium: &str| pod(&format!("volumes: [{{name: data, emptyDir: {{medium: {medium}}}}}]"), "");
+    for (medium, expected) in [
+        ("''", Medium::Disk),
+        ("Memory", Medium::Memory),
+        ("HugePages", Medium::HugePages(None)),
+        ("HugePages-2Mi", Medium::HugePages(Some(2 << 20))),
+        ("HugePages-2048Ki", Medium::HugePages(Some(2 << 20))),
+    ] {
+        let source = VolumeSource::EmptyDir { medium: expected, size_limit_bytes: None };
+        assert_eq!(one(&of(medium)).pod.volumes[0].source, source, "{medium}");
+    }
+    for (medium, why) in [
+        ("HugePages-", "must be `HugePages-` and a page size, such as `2Mi`"),
+        ("HugePages-0", "must be `HugePages-` and a page size, such as `2Mi`"),
+        ("HugePages-2Q", "must be `HugePages-` and a page size, such as `2Mi`"),
+        ("Disk", "`Disk` is not one of"),
+    ] {
+        let told = faults(&of(medium));
+        assert!(told.contains(&format!("spec.volumes[0].emptyDir.medium: {why}")), "{told}");
+    }
+}
+
+#[test]
 fn a_capability_with_its_prefix_is_passed_over_and_told() {
     let manifest = one(&pod("", "securityContext: {capabilities: {add: [CAP_NET_ADMIN, net_raw]}}"));
     assert_eq!(manifest.pod.containers[0].security.capabilities.add, ["NET_RAW"]);

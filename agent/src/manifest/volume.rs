@@ -10,7 +10,12 @@ use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, Volume as ApiVolume,
 };
 
-use super::{container::pull_policy, content, is_dns_label, notes::Notes, resources::amount};
+use super::{
+    container::pull_policy,
+    content, is_dns_label,
+    notes::Notes,
+    resources::{amount, page_size},
+};
 
 /// Volumes that need an object of the API server, which a static pod may not use (`pkg/api/pod` `HasAPIObjectReference`).
 const OF_THE_API: [&str; 5] = ["configMap", "secret", "projected", "persistentVolumeClaim", "ephemeral"];
@@ -76,23 +81,25 @@ fn kinds(volume: &ApiVolume) -> Vec<String> {
 }
 
 fn empty_dir(notes: &mut Notes<'_>, field: &str, written: &EmptyDirVolumeSource) -> VolumeSource {
-    let medium = match written.medium.as_deref() {
-        Some(medium) if medium == "HugePages" || medium.starts_with("HugePages-") => {
-            notes.fault(
-                &format!("{field}.medium"),
-                "huge pages are not supported by this version: use `Memory` or leave it out",
-            );
-            Medium::Memory
-        }
-        other => {
-            notes.one_of(&format!("{field}.medium"), other, &[("", Medium::Disk), ("Memory", Medium::Memory)])
-        }
-    };
+    let medium = medium(notes, &format!("{field}.medium"), written.medium.as_deref());
     let limit =
         written.size_limit.as_ref().and_then(|limit| amount(notes, &format!("{field}.sizeLimit"), &limit.0));
     // A limit of zero is no limit (`pkg/volume/emptydir`).
     let size_limit_bytes = limit.map(|limit| limit.units().unsigned_abs()).filter(|bytes| *bytes > 0);
     VolumeSource::EmptyDir { medium, size_limit_bytes }
+}
+
+fn medium(notes: &mut Notes<'_>, field: &str, written: Option<&str>) -> Medium {
+    let pages = written.and_then(|medium| medium.strip_prefix("HugePages-"));
+    if let Some(size) = pages {
+        let size = page_size(size);
+        if size.is_none() {
+            notes.fault(field, "must be `HugePages-` and a page size, such as `2Mi`");
+        }
+        return Medium::HugePages(size);
+    }
+    let mediums = [("", Medium::Disk), ("Memory", Medium::Memory), ("HugePages", Medium::HugePages(None))];
+    notes.one_of(field, written, &mediums)
 }
 
 /// What is no name of an image is told when it is looked for, as by the kubelet.

@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use berth_core::spec::Medium;
+use berth_core::pod::port::volume::Backing;
 use nix::mount::{MsFlags, mount};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, chmod, chownat, fstat, open, openat},
@@ -41,24 +41,22 @@ const DEPTH_MAX: usize = 256;
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmptyDir {
-    /// Disk or memory.
-    pub medium: Medium,
-    /// Bound of a memory medium in bytes.
-    pub size_bytes_max: Option<u64>,
+    /// What it is kept in.
+    pub backing: Backing,
     /// Group that is to own it.
     pub fs_group: Option<u32>,
 }
 
-/// Makes the directory, mounts it when it is to be in memory, and gives it to the group. The `mark` says that it was made
+/// Makes the directory, mounts it when it is not to be on the disk, and gives it to the group. The `mark` says that it was made
 /// whole: what the pod does to it then is its own.
 ///
 /// # Errors
 /// When a call fails.
 pub fn ensure(path: &Path, mark: &Path, request: &EmptyDir) -> Result<(), VolumeError> {
     let mounted = is_mount_point(path).map_err(io_error("look at", path))?;
-    let is_there = match request.medium {
-        Medium::Disk => path.exists(),
-        Medium::Memory => mounted,
+    let is_there = match request.backing {
+        Backing::Disk => path.exists(),
+        Backing::Memory { .. } | Backing::HugePages { .. } => mounted,
     };
     if is_there && mark.exists() {
         return Ok(());
@@ -74,8 +72,10 @@ pub fn ensure(path: &Path, mark: &Path, request: &EmptyDir) -> Result<(), Volume
         fs::set_permissions(path, fs::Permissions::from_mode(MODE))
             .map_err(io_error("set the mode of", path))?;
     }
-    if request.medium == Medium::Memory && !mounted {
-        mount_tmpfs(path, request.size_bytes_max)?;
+    match request.backing {
+        Backing::Memory { size_bytes_max } if !mounted => mount_tmpfs(path, size_bytes_max)?,
+        Backing::HugePages { page_bytes } if !mounted => mount_huge_pages(path, page_bytes)?,
+        Backing::Disk | Backing::Memory { .. } | Backing::HugePages { .. } => {}
     }
     if let Some(group) = request.fs_group {
         give_to_group(path, group)?;
@@ -123,6 +123,13 @@ fn mount_tmpfs(path: &Path, size: Option<u64>) -> Result<(), VolumeError> {
         result => result,
     }
     .map_err(io_error("mount a tmpfs on", path))
+}
+
+/// With the mode that the kernel gives it, as upstream: root's alone to write, unless it is given to a group.
+fn mount_huge_pages(path: &Path, page_bytes: u64) -> Result<(), VolumeError> {
+    let options = format!("pagesize={page_bytes}");
+    mount(Some("nodev"), path, Some("hugetlbfs"), MsFlags::empty(), Some(options.as_str()))
+        .map_err(io_error("mount huge pages on", path))
 }
 
 fn give_to_group(path: &Path, group: u32) -> Result<(), VolumeError> {
@@ -191,7 +198,10 @@ mod tests {
     use super::*;
     use crate::own_mounts::with_own_mounts;
 
-    const DISK: EmptyDir = EmptyDir { medium: Medium::Disk, size_bytes_max: None, fs_group: None };
+    /// statfs(2).
+    const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+    const DISK: EmptyDir = EmptyDir { backing: Backing::Disk, fs_group: None };
 
     fn mode_and_group(path: &Path) -> (u32, u32) {
         let metadata = fs::metadata(path).unwrap();
@@ -348,7 +358,7 @@ mod tests {
     fn a_memory_volume_is_mounted_once_with_its_size() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
-        let memory = EmptyDir { medium: Medium::Memory, size_bytes_max: Some(1 << 20), ..DISK };
+        let memory = EmptyDir { backing: Backing::Memory { size_bytes_max: Some(1 << 20) }, ..DISK };
         with_own_mounts(|| {
             ensure(&path, &dir.path().join("meta/ready"), &memory).unwrap();
             fs::write(path.join("file"), "kept").unwrap();
@@ -359,6 +369,24 @@ mod tests {
             assert_eq!(found.f_blocks * found.f_frsize, 1 << 20);
             super::super::unmount_below(dir.path()).unwrap();
             assert!(!is_mount_point(&path).unwrap());
+        });
+    }
+    #[test]
+    fn huge_pages_are_mounted_once_with_their_size_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mark) = (dir.path().join("data"), dir.path().join("meta/ready"));
+        let of = |page_bytes| EmptyDir { backing: Backing::HugePages { page_bytes }, fs_group: Some(4242) };
+        with_own_mounts(|| {
+            for _ in 0..2 {
+                ensure(&path, &mark, &of(2 << 20)).unwrap();
+                let found = rustix::fs::statfs(&path).unwrap();
+                assert_eq!((i64::from(found.f_type), found.f_bsize), (HUGETLBFS_MAGIC, 2 << 20));
+                assert_eq!(mode_and_group(&path), (0o2775, 4242));
+            }
+            super::super::unmount_below(dir.path()).unwrap();
+            assert!(!is_mount_point(&path).unwrap(), "mounted once");
+            ensure(&path, &mark, &of(3)).unwrap_err();
+            assert!(!mark.exists());
         });
     }
 }

@@ -9,12 +9,13 @@ use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{inside, pod, script, shell, with};
+use crate::kit::{events, eventually, inside, pod, script, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("volumes::empty_dir_on_disk_and_in_memory", empty_dir),
+        test("volumes::empty_dir_in_huge_pages", huge_pages),
         test("volumes::empty_dir_survives_a_restart_of_its_container", survives),
         test("volumes::what_is_known_of_the_pod", of_the_pod),
         test("volumes::host_path_types", host_path),
@@ -109,6 +110,46 @@ fn empty_dir() -> Result<()> {
         inside(&shm, "df -k /dev/shm | awk 'END { print $2 }'")?.as_str(),
         "102400",
     )?;
+    node.end()
+}
+
+/// A request for none is one for their size too: the machine may have no page to give.
+fn huge_pages() -> Result<()> {
+    let mut node = Node::start()?;
+    let of = |name: &str, medium: &str, limits: Value| {
+        let main = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }], "resources": { "limits": limits } });
+        let volumes = json!([{ "name": "v", "emptyDir": { "medium": medium } }]);
+        pod(name, json!({ "containers": [shell("main", "exec sleep infinity", main)], "volumes": volumes }))
+    };
+    let pages = json!({ "memory": "64Mi", "hugepages-2Mi": 0 });
+    for (name, medium) in [("any", "HugePages"), ("small", "HugePages-2Mi")] {
+        node.apply(name, &of(name, medium, pages.clone()))?;
+    }
+    node.apply("large", &of("large", "HugePages-1Gi", pages))?;
+    let shown = "awk '$2 == \"/v\" { print $3, $4 }' /proc/mounts";
+    let mut dirs = Vec::new();
+    for name in ["any", "small"] {
+        let web = node.ready(name)?;
+        let mount = inside(&web, shown)?;
+        ensure!(mount.starts_with("hugetlbfs rw,") && mount.contains("pagesize=2M"), "{mount:?}");
+        dirs.push((
+            web.uid().to_owned(),
+            format!("{ROOT_DIR}/pods/{}/volumes/kubernetes.io~empty-dir/v", web.uid()),
+        ));
+    }
+    let why = "MountVolume.SetUp failed for volume \"v\" : medium HugePages-1Gi: hugePages storage requested, but \
+               there is no resource request for huge pages";
+    let large = node.wait("large", "to be there", POD_LIMIT, |_pod| true)?;
+    eventually("what is missing to be told", &true, || Ok(events(&large)?.contains(why)))?;
+    node.agent.kill()?;
+    node.agent.start()?;
+    for (name, (uid, dir)) in ["any", "small"].iter().zip(&dirs) {
+        let web = node.ready(name)?;
+        same("UID", web.uid(), uid.as_str())?;
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        same("mounts", mounts.lines().filter(|line| line.contains(dir)).count(), 1)?;
+    }
+    node.clear()?;
     node.end()
 }
 
@@ -217,7 +258,7 @@ fn host_path() -> Result<()> {
     ] {
         node.apply(name, &plain(name, source(path, kind)))?;
         let events = |pod: &PodState| {
-            let shown = crate::kit::events(pod).unwrap_or_default();
+            let shown = events(pod).unwrap_or_default();
             shown.contains("FailedMount") && shown.contains("hostPath type check failed")
         };
         node.wait(name, "refused with FailedMount", POD_LIMIT, events)?;

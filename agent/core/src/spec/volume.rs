@@ -17,7 +17,7 @@ pub struct Volume {
 pub enum VolumeSource {
     /// A directory that lives as long as the pod.
     EmptyDir {
-        /// Disk or memory.
+        /// Disk, memory or huge pages.
         medium: Medium,
         /// Upper bound in bytes: the tmpfs size in memory, an eviction threshold on disk.
         size_limit_bytes: Option<u64>,
@@ -171,6 +171,8 @@ pub enum Medium {
     Disk,
     /// A tmpfs.
     Memory,
+    /// Huge pages: of one size, in bytes, or of the only one that the pod asks for.
+    HugePages(Option<u64>),
 }
 
 /// `hostPath.type`.

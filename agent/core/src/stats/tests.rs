@@ -334,6 +334,7 @@ fn what_runs_is_counted() {
     pod.volumes = vec![
         volume("disk", empty(Medium::Disk)),
         volume("memory", empty(Medium::Memory)),
+        volume("pages", empty(Medium::HugePages(None))),
         volume("host", VolumeSource::HostPath { path: "/".to_owned(), kind: HostPathType::Unset }),
     ];
     let settings = CgroupSettings::new(CgroupVersion::V2, CgroupDriver::Cgroupfs, "/");
@@ -351,7 +352,7 @@ fn what_runs_is_counted() {
     assert_eq!((&found.cgroup, &found.network), (&level, &NetworkOf::Sandbox(sandbox)));
     let volumes: Vec<_> =
         found.volumes.iter().map(|volume| (volume.volume.name.as_str(), volume.is_local)).collect();
-    assert_eq!(volumes, [("disk", true), ("memory", false)]);
+    assert_eq!(volumes, [("disk", true), ("memory", false), ("pages", false)]);
     let levels: Vec<&str> = subjects.levels().collect();
     let inner = format!("{level}/a");
     let expected =

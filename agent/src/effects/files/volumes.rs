@@ -9,7 +9,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::PodUid,
     paths,
-    pod::port::volume::VolumeRequest,
+    pod::port::volume::{NoPages, VolumeRequest},
     spec::{HostPathType, VolumeSource},
 };
 
@@ -74,7 +74,8 @@ async fn asked(
     pod: &PodUid,
     request: VolumeRequest,
 ) -> Result<Asked, Failure> {
-    let VolumeRequest { pod: spec, volume, fs_group, tmpfs_size_bytes, .. } = request;
+    let VolumeRequest { pod: spec, volume, fs_group, backing, .. } = request;
+    let backing = backing.map_err(|error: NoPages| failed(FailureKind::Config, &error))?;
     let mut again_in = None;
     let path = paths::volume(&node.paths, pod, &volume.name, &volume.source);
     let work = match &volume.source {
@@ -83,15 +84,14 @@ async fn asked(
         VolumeSource::HostPath { kind, .. } => {
             Some((Sort::Chosen, PATH, Work::HostPath { path: path.clone(), kind: (*kind).into() }))
         }
-        VolumeSource::EmptyDir { medium, .. } => {
-            let empty = EmptyDir { medium: *medium, size_bytes_max: tmpfs_size_bytes, fs_group };
+        VolumeSource::EmptyDir { .. } => {
+            let empty = EmptyDir { backing, fs_group };
             let within = if fs_group.is_some() { TREE } else { FILES };
             let mark = paths::empty_dir_ready(&node.paths, pod, &volume.name);
             Some((Sort::Own, within, Work::EmptyDir { path: path.clone(), mark, request: empty.into() }))
         }
         VolumeSource::Content(content) => {
-            let medium = content.kind.medium();
-            let empty = EmptyDir { medium, size_bytes_max: tmpfs_size_bytes, fs_group };
+            let empty = EmptyDir { backing, fs_group };
             let gathered = objects::gather(objects, node, &spec, content).await;
             let payload = gathered.map_err(|error| missing(&error))?;
             again_in = payload.again_in;
@@ -155,7 +155,7 @@ pub(in crate::effects) fn failure(error: VolumeError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use berth_core::spec::Source;
+    use berth_core::{pod::port::volume::Backing, spec::Source};
     use serde_json::{Value, json};
     use tokio::sync::mpsc;
 
@@ -178,9 +178,8 @@ mod tests {
         });
         let pod = pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"));
         let volume = pod.volumes[0].clone();
-        let uid = pod.uid.clone();
-        let request =
-            VolumeRequest { pod, volume, fs_group: None, tmpfs_size_bytes: None, image: None, ids: None };
+        let (uid, backing) = (pod.uid.clone(), Ok(Backing::Disk));
+        let request = VolumeRequest { pod, volume, fs_group: None, backing, image: None, ids: None };
         asked(&objects, &config.node, &uid, request).await.unwrap()
     }
 

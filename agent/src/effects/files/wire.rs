@@ -5,8 +5,9 @@ use berth_core::{
     oci::{
         ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, PartOf, SubPathBind,
     },
+    pod::port::volume::Backing,
     selinux::RelabelPlace,
-    spec::{FileKeyRef, HostPathType, Medium, MountPropagation},
+    spec::{FileKeyRef, HostPathType, MountPropagation},
 };
 use containerd_client::types::Mount;
 use serde::{Deserialize, Serialize};
@@ -31,23 +32,39 @@ pub(in crate::effects) enum PlaceKind {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::effects) struct EmptyDirText {
-    in_memory: bool,
-    size_bytes_max: Option<u64>,
+    backing: BackingText,
     fs_group: Option<u32>,
+}
+
+/// `Backing`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum BackingText {
+    Disk,
+    Memory(Option<u64>),
+    HugePages(u64),
 }
 
 impl From<EmptyDir> for EmptyDirText {
     fn from(value: EmptyDir) -> Self {
-        let EmptyDir { medium, size_bytes_max, fs_group } = value;
-        Self { in_memory: medium == Medium::Memory, size_bytes_max, fs_group }
+        let EmptyDir { backing, fs_group } = value;
+        let backing = match backing {
+            Backing::Disk => BackingText::Disk,
+            Backing::Memory { size_bytes_max } => BackingText::Memory(size_bytes_max),
+            Backing::HugePages { page_bytes } => BackingText::HugePages(page_bytes),
+        };
+        Self { backing, fs_group }
     }
 }
 
 impl From<EmptyDirText> for EmptyDir {
     fn from(text: EmptyDirText) -> Self {
-        let EmptyDirText { in_memory, size_bytes_max, fs_group } = text;
-        let medium = if in_memory { Medium::Memory } else { Medium::Disk };
-        Self { medium, size_bytes_max, fs_group }
+        let EmptyDirText { backing, fs_group } = text;
+        let backing = match backing {
+            BackingText::Disk => Backing::Disk,
+            BackingText::Memory(size_bytes_max) => Backing::Memory { size_bytes_max },
+            BackingText::HugePages(page_bytes) => Backing::HugePages { page_bytes },
+        };
+        Self { backing, fs_group }
     }
 }
 

@@ -243,7 +243,7 @@ fn not_done(error: WorkError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use berth_core::spec::Medium;
+    use berth_core::pod::port::volume::Backing;
 
     use super::*;
     use crate::{hidden::Hidden, volumes::EmptyDir};
@@ -260,8 +260,8 @@ mod tests {
             };
             let files: Vec<ContentFile> = (0..count).map(file).collect();
             let taken_for = json_bytes(&files);
-            let (size_bytes_max, fs_group) = (Some(u64::MAX), Some(u32::MAX));
-            let empty = EmptyDir { medium: Medium::Memory, size_bytes_max, fs_group };
+            let backing = Backing::Memory { size_bytes_max: Some(u64::MAX) };
+            let empty = EmptyDir { backing, fs_group: Some(u32::MAX) };
             let (path, mark, nested) = ("/v".to_owned(), "/m".to_owned(), BTreeSet::new());
             let work = Work::Content { path, mark, request: empty.into(), files, nested };
             let message = json(&work, taken_for);

@@ -21,7 +21,7 @@ use berth_core::{
         signal::{SignalRequest, StopSignal},
         start::{StartRequest, TaskRequest},
         termination::TerminationMessageRequest,
-        volume::VolumeRequest,
+        volume::{Backing, VolumeRequest},
     },
     record::PodRecord,
     spec::{HookMoment, HostPathType, Pod, ProbeKind, QosClass, Source, Volume, VolumeSource},
@@ -132,7 +132,7 @@ fn making() -> Vec<(Act, Row)> {
         pod: pod(),
         volume: Volume { name: VolumeName::new("v"), source },
         fs_group: None,
-        tmpfs_size_bytes: None,
+        backing: Ok(Backing::Disk),
         image: None,
         ids: None,
     };

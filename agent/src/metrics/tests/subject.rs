@@ -11,7 +11,7 @@ use berth_core::{
         probe::{ExecProbe, ProbeCall, ProbeRequest},
         sandbox::SandboxRequest,
         start::StartRequest,
-        volume::VolumeRequest,
+        volume::{Backing, VolumeRequest},
     },
     spec::{Container, Pod},
 };
@@ -92,7 +92,7 @@ fn effects_are_about_what_is_begun_made_or_asked() {
             pod: pod(),
             volume,
             fs_group: None,
-            tmpfs_size_bytes: None,
+            backing: Ok(Backing::Disk),
             image: None,
             ids: None,
         };

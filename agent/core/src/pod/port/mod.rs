@@ -1,5 +1,6 @@
 //! Ports: one file for each, with what can be asked of it, what it answers, and what follows from the answer.
 
+mod backing;
 pub mod cgroup;
 mod end;
 mod files;

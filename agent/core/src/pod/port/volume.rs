@@ -6,7 +6,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
-    cgroup,
     config::NodeConfig,
     derived::content,
     effect::Act,
@@ -18,14 +17,16 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        port::image::ImageFor,
+        port::{backing::backing, image::ImageFor},
         resource::{EndedEffect, Resource, Retry},
     },
     record::VolumeImage,
-    spec::{Medium, ObjectKey, Pod, Volume, VolumeSource},
+    spec::{ObjectKey, Pod, Volume},
     time::Mono,
     users::HostIds,
 };
+
+pub use super::backing::{Backing, NoPages};
 
 /// A volume to make.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,8 +37,8 @@ pub struct VolumeRequest {
     pub volume: Volume,
     /// Group that is to own it.
     pub fs_group: Option<u32>,
-    /// Size of a memory medium in bytes; `None` for other mediums.
-    pub tmpfs_size_bytes: Option<u64>,
+    /// What a directory of the pod's own is kept in, or why that cannot be had.
+    pub backing: Result<Backing, NoPages>,
     /// The image that it is made of.
     pub image: Option<VolumeImage>,
     /// Ids of the pod, for which owners of what is in the image are shifted.
@@ -66,27 +67,9 @@ pub enum Refresh {
 fn request(life: &Life, name: &VolumeName, config: &NodeConfig) -> Option<VolumeRequest> {
     let pod = Arc::clone(&life.spec);
     let volume = pod.volume(name)?.clone();
-    let tmpfs_size_bytes = tmpfs_size(&pod, &volume, config);
+    let backing = backing(&pod, &volume.source, config);
     let (fs_group, image) = (pod.security.fs_group, life.record.volume_images.get(name).cloned());
-    Some(VolumeRequest { pod, volume, fs_group, tmpfs_size_bytes, image, ids: life.record.ids })
-}
-
-/// A memory medium is no larger than what pods may use of the node, the pod's memory limit and its own (KEP-1967).
-/// Source: `calculateEmptyDirMemorySize` of `pkg/volume/emptydir/empty_dir.go`.
-fn tmpfs_size(pod: &Pod, volume: &Volume, config: &NodeConfig) -> Option<u64> {
-    let (medium, size_limit_bytes) = match &volume.source {
-        VolumeSource::EmptyDir { medium, size_limit_bytes } => (*medium, *size_limit_bytes),
-        VolumeSource::Content(content) => (content.kind.medium(), None),
-        VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => (Medium::Disk, None),
-    };
-    match medium {
-        Medium::Memory => {
-            let limit = cgroup::pod_values(pod, config).memory_bytes_max;
-            let bounds = [config.allocatable.memory_bytes, limit, size_limit_bytes];
-            bounds.into_iter().flatten().filter(|bytes| *bytes > 0).min()
-        }
-        Medium::Disk => None,
-    }
+    Some(VolumeRequest { pod, volume, fs_group, backing, image, ids: life.record.ids })
 }
 
 impl PodMachine {
@@ -226,34 +209,5 @@ fn made(result: Result<Outcome, Failure>) -> Result<(String, Option<Duration>), 
         Ok((path, again_in))
     } else {
         Err(fit::unfitting(&outcome))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{fixtures, spec::QosClass};
-
-    #[test]
-    fn memory_is_bounded_by_the_node_the_pod_and_the_volume() {
-        const GIB: u64 = 1 << 30;
-        let node = fixtures::node();
-        let allocatable = node.allocatable.memory_bytes;
-        for (pod_limit, volume_limit, expected) in [
-            (0, None, allocatable),
-            (0, Some(100 * GIB), allocatable),
-            (0, Some(GIB), Some(GIB)),
-            (2 * GIB, None, Some(2 * GIB)),
-            (2 * GIB, Some(3 * GIB), Some(2 * GIB)),
-            (2 * GIB, Some(GIB), Some(GIB)),
-            (100 * GIB, None, allocatable),
-        ] {
-            let mut container = fixtures::container("main");
-            container.resources = fixtures::resources((0, 0), (0, pod_limit));
-            let source = VolumeSource::EmptyDir { medium: Medium::Memory, size_limit_bytes: volume_limit };
-            let volume = Volume { name: VolumeName::new("data"), source };
-            let pod = Pod { qos: QosClass::Burstable, ..fixtures::pod(vec![container]) };
-            assert_eq!(tmpfs_size(&pod, &volume, &node), expected, "{pod_limit} {volume_limit:?}");
-        }
     }
 }
