@@ -43,7 +43,7 @@ pub(crate) fn digest(text: &str) -> String {
 /// Everything of a pod: `<root>/pods/<uid>`, 0750.
 #[must_use]
 pub fn pod_dir(paths: &Paths, uid: &PodUid) -> String {
-    format!("{}/pods/{}", paths.root, component(uid.as_str()))
+    format!("{}/{}", pods_dir(paths), component(uid.as_str()))
 }
 
 /// The mark in a pod's directory that names the agent which made it (decision 0029).
@@ -64,10 +64,11 @@ pub fn plugins_dir(paths: &Paths, uid: &PodUid) -> String {
     format!("{}/plugins", pod_dir(paths, uid))
 }
 
-/// Where a volume is on the node: below the pod's directory, except for a path of the node.
+/// Where a volume is on the node: below the pod's directory, except for a path of the node. `None` where only the claim says it.
 #[must_use]
-pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSource) -> String {
-    match source {
+pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSource) -> Option<String> {
+    Some(match source {
+        VolumeSource::Claim(_) => return None,
         VolumeSource::EmptyDir { .. } => {
             format!("{}/kubernetes.io~empty-dir/{}", volumes_dir(paths, uid), component(name.as_str()))
         }
@@ -78,7 +79,25 @@ pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSou
         VolumeSource::Image { .. } => {
             format!("{}/kubernetes.io~image/{}", volumes_dir(paths, uid), component(name.as_str()))
         }
-    }
+    })
+}
+
+/// Where a directory of the node is bound that is a PersistentVolume, by the name of that.
+#[must_use]
+pub fn local_volume(paths: &Paths, uid: &PodUid, name: &str) -> String {
+    format!("{}/kubernetes.io~local-volume/{}", volumes_dir(paths, uid), component(name))
+}
+
+/// The mark that it was bound whole, beside those of emptyDirs.
+#[must_use]
+pub fn local_volume_ready(paths: &Paths, uid: &PodUid, name: &str) -> String {
+    format!("{}/kubernetes.io~local-volume/{}/ready", plugins_dir(paths, uid), component(name))
+}
+
+/// Directories of all pods.
+#[must_use]
+pub fn pods_dir(paths: &Paths) -> String {
+    format!("{}/pods", paths.root)
 }
 
 /// The mark that an emptyDir was made. Source: `pkg/volume/emptydir` `getMetaDir`.

@@ -61,18 +61,21 @@ fn places(node: &Paths, pod: &PodUid, request: &LookRequest) -> Vec<(Finding, Pl
     let dirs = dirs.map(|(dir, _mode)| (Finding::Dirs, place(dir, PlaceKind::Directory)));
     let mark =
         request.dirs.iter().map(|_name| (Finding::Dirs, place(paths::pod_mark(node, pod), PlaceKind::Link)));
-    let volumes = request.volumes.iter().map(|volume| {
-        let path = paths::volume(node, pod, &volume.name, &volume.source);
+    let volumes = request.volumes.iter().filter_map(|volume| {
+        let path = paths::volume(node, pod, &volume.name, &volume.source)?;
         let kind = match &volume.source {
             VolumeSource::EmptyDir { medium, .. } => kind_of(*medium),
             VolumeSource::Content(content) => kind_of(content.kind.medium()),
             VolumeSource::HostPath { .. } => PlaceKind::Directory,
-            VolumeSource::Image { .. } => PlaceKind::Mount,
+            VolumeSource::Claim(_) | VolumeSource::Image { .. } => PlaceKind::Mount,
         };
-        (Finding::Volume(volume.name.clone()), place(path, kind))
+        Some((Finding::Volume(volume.name.clone()), place(path, kind)))
     });
+    let bound = request.bound.iter();
+    let bound =
+        bound.map(|(name, path)| (Finding::Volume(name.clone()), place(path.clone(), PlaceKind::Mount)));
     let files = request.files.iter().map(|file| (Finding::Files, place(file.clone(), PlaceKind::File)));
-    dirs.chain(mark).chain(volumes).chain(files).collect()
+    dirs.chain(mark).chain(volumes).chain(bound).chain(files).collect()
 }
 
 fn kind_of(medium: Medium) -> PlaceKind {
@@ -175,6 +178,10 @@ mod tests {
             let request = LookRequest { volumes, ..LookRequest::default() };
             assert_eq!(of(&request), [found(&Finding::Volume(name), path, kind)], "{source:?}");
         }
+
+        let at = "/root/pods/u/volumes/kubernetes.io~local-volume/pv";
+        let bound = LookRequest { bound: vec![(VolumeName::new("v"), at.into())], ..LookRequest::default() };
+        assert_eq!(of(&bound), [found(&Finding::Volume(VolumeName::new("v")), at, PlaceKind::Mount)]);
 
         let files = LookRequest { files: vec!["/a".into(), "/b".into()], ..LookRequest::default() };
         assert_eq!(of(&files), ["/a", "/b"].map(|path| found(&Finding::Files, path, PlaceKind::File)));

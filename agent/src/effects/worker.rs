@@ -10,7 +10,7 @@ use berth_core::{
 use super::{
     failure::{local, unknown},
     files::{
-        dirs, env_file, host_files, mount_source, relabel, sub_path, termination, volumes,
+        claims, dirs, env_file, host_files, mount_source, relabel, sub_path, termination, volumes,
         work::{Answer, Refused, Work},
     },
     images::{image_volumes, mounted, rootfs},
@@ -48,13 +48,24 @@ fn perform(work: Work) -> Result<Answer, Failure> {
             volumes::content(&path, &mark, request.into(), &files, &nested)?;
         }
         Work::HostPath { path, kind } => volumes::host_path(&path, kind.into())?,
+        Work::Local(text) => claims::bind(&text.into())?,
+        Work::BlockDevice(path) => claims::look_at_device(&path)?,
         Work::MakePodDirs { pod, run, dirs } => dirs::make(&pod, &run, &dirs)?,
         Work::Unmount(dir) => unmount_below(dir.as_ref()).map_err(volumes::failure)?,
         Work::Remove(trees) => trees.iter().try_for_each(remove)?,
         Work::RemovePodDir(dir) => dirs::remove_pod_dir(&dir)?,
         Work::RemoveLogs { logs, links } => dirs::remove_logs(&logs, &links)?,
         Work::SweepLogs { all, suffix, links } => dirs::sweep_logs(&all, &suffix, &links)?,
-        Work::Container { files, sub_paths, mount_sources, log_dir, profile, app_armor, devices } => {
+        Work::Container {
+            files,
+            sub_paths,
+            mount_sources,
+            log_dir,
+            profile,
+            app_armor,
+            devices,
+            volumes,
+        } => {
             files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;
             for bind in sub_paths.into_iter().map(SubPathBind::from) {
                 if let Err((stage, failure)) = sub_path::bind(&bind) {
@@ -66,24 +77,16 @@ fn perform(work: Work) -> Result<Answer, Failure> {
             if let Some(dir) = log_dir {
                 host_files::make_dir(dir, 0o755)?;
             }
-            return prepare::parts(profile.as_deref(), app_armor, devices);
+            return prepare::parts(profile.as_deref(), app_armor, devices, &volumes);
         }
         Work::Relabel { label, places } => {
             places.iter().try_for_each(|place| relabel::relabel(&label, place))?;
         }
         Work::ImageVolumes { layers, scratch, volumes } => {
-            let layers: Vec<_> = layers.into_iter().map(Into::into).collect();
-            let volumes: Vec<_> = volumes.into_iter().map(Into::into).collect();
-            image_volumes::make(&layers, &scratch, &volumes)?;
+            image_volumes::make(&all(layers), &scratch, &all(volumes))?;
         }
-        Work::MountImage { layers, scratch, path } => {
-            let layers: Vec<_> = layers.into_iter().map(Into::into).collect();
-            mounted::mount_image(&layers, &scratch, &path)?;
-        }
-        Work::Accounts { layers, scratch } => {
-            let layers: Vec<_> = layers.into_iter().map(Into::into).collect();
-            return rootfs::read_accounts(&layers, &scratch);
-        }
+        Work::MountImage { layers, scratch, path } => mounted::mount_image(&all(layers), &scratch, &path)?,
+        Work::Accounts { layers, scratch } => return rootfs::read_accounts(&all(layers), &scratch),
         Work::Clear(tree) => {
             absent_is_fine(std::fs::remove_dir_all(&tree)).map_err(local("remove", &tree))?;
         }
@@ -106,6 +109,11 @@ fn perform(work: Work) -> Result<Answer, Failure> {
     Ok(Answer::Done)
 }
 
+/// Values of the core, from those of a request.
+fn all<T, U: From<T>>(texts: Vec<T>) -> Vec<U> {
+    texts.into_iter().map(Into::into).collect()
+}
+
 fn remove(tree: &String) -> Result<(), Failure> {
     remove_tree(tree.as_ref()).map_err(local("remove", tree))
 }
@@ -117,7 +125,7 @@ mod tests {
     use rustix::fs::lgetxattr;
 
     use super::{
-        super::files::wire::{HostPathText, RelabelText},
+        super::files::wire::{HostPathText, MountedText, RelabelText},
         *,
     };
 
@@ -136,7 +144,7 @@ mod tests {
         for place in &places {
             fs::write(place, "").unwrap();
         }
-        let text = |root: String| RelabelText { root, part: None, is_mount: false };
+        let text = |root: String| RelabelText { root, part: None, mounted: MountedText::Nothing };
         let work = Work::Relabel {
             label: "u:r:t".to_owned(),
             places: places.iter().map(|place| text(place.display().to_string())).collect(),

@@ -70,7 +70,6 @@ pub(super) fn convert(
     if image.is_empty() || image.trim() != image {
         notes.fault(&at("image"), "must be the name of an image, without blanks around it");
     }
-    not_acted_on(notes, field, written);
     let of = written.security_context.as_ref();
     let security = security::of_container(notes, &at("securityContext"), of, around.has_users);
     let env = written.env.iter().flatten().enumerate();
@@ -102,6 +101,7 @@ pub(super) fn convert(
         ports,
         resources: resources::of_container(notes, &at("resources"), written.resources.as_ref(), of),
         resize_policy: resize_policy(written),
+        devices: mount::devices(notes, &at("volumeDevices"), written, (around.volumes, around.volume_names)),
         mounts: mount::convert(
             notes,
             &at("volumeMounts"),
@@ -113,16 +113,6 @@ pub(super) fn convert(
         security,
         termination_message: termination_message(notes, field, written),
         hash: hash::of_container(written),
-    }
-}
-
-fn not_acted_on(notes: &mut Notes<'_>, field: &str, written: &ApiContainer) {
-    let at = |name: &str| format!("{field}.{name}");
-    if written.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
-        notes.fault(
-            &at("volumeDevices"),
-            "block volumes need a claim of the API server, which a static pod may not use",
-        );
     }
 }
 

@@ -29,6 +29,8 @@ pub use names::is_dns_subdomain;
 use names::{is_dns_label, is_env_name, is_label_text, is_port_name, is_qualified_name};
 pub use pod::{deletion, ended, readiness_gates};
 pub use read::{Manifest, Origin, pod_from_json, read};
+pub(crate) use scheduling::NODE_OPERATORS;
+pub(crate) use volume::HOST_PATH_TYPES;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use berth_core::{
     id::VolumeName,
-    spec::{Mount, MountPropagation, RecursiveReadOnly, SubPath, Volume},
+    spec::{Mount, MountPropagation, RecursiveReadOnly, SubPath, Volume, VolumeDevice, VolumeSource},
 };
 use k8s_openapi::api::core::v1::{Container as ApiContainer, VolumeMount};
 
@@ -32,6 +32,41 @@ pub(super) fn convert(
         }
     }
     mounts
+}
+
+/// `volumeDevices` (`ValidateVolumeDevices` of `pkg/apis/core/validation/validation.go`).
+pub(super) fn devices(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &ApiContainer,
+    (volumes, volume_names): (&[Volume], &[&str]),
+) -> Vec<VolumeDevice> {
+    let mounts = || written.volume_mounts.iter().flatten();
+    let mut devices: Vec<VolumeDevice> = Vec::new();
+    for (index, device) in written.volume_devices.iter().flatten().enumerate() {
+        let at = |name: &str| format!("{field}[{index}].{name}");
+        let (name, path) = (device.name.as_str(), device.device_path.as_str());
+        if !volume_names.contains(&name) {
+            notes.fault(&at("name"), format!("the pod has no volume `{name}`"));
+        }
+        let volume = volumes.iter().find(|volume| volume.name.as_str() == name);
+        if volume.is_some_and(|volume| !matches!(volume.source, VolumeSource::Claim(_))) {
+            notes.fault(&at("name"), "only a volume of a claim can be a device");
+        }
+        let is_again = devices.iter().any(|known| known.volume.as_str() == name);
+        if is_again || mounts().any(|mount| mount.name == name) {
+            notes.fault(&at("name"), format!("`{name}` is given twice"));
+        }
+        if !path.starts_with('/') || path.contains('\0') || path.split('/').any(|part| part == "..") {
+            notes.fault(&at("devicePath"), format!("`{path}` is not an absolute path without `..`"));
+        }
+        let is_again = devices.iter().any(|known| known.path == path);
+        if is_again || mounts().any(|mount| mount.mount_path == path) {
+            notes.fault(&at("devicePath"), format!("`{path}` is given twice"));
+        }
+        devices.push(VolumeDevice { volume: VolumeName::new(name), path: path.to_owned() });
+    }
+    devices
 }
 
 fn mount(notes: &mut Notes<'_>, field: &str, written: &VolumeMount, privileged: bool) -> Mount {

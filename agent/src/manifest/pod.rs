@@ -44,7 +44,8 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     };
     let name = metadata(notes, &written.metadata);
     not_acted_on(notes, spec, source);
-    let volumes = volume::convert(notes, spec.volumes.as_deref().unwrap_or_default(), source);
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
+    let volumes = volume::convert(notes, volumes, &name.name, source);
     let [init_containers, containers, ephemeral_containers] = containers(notes, spec, &volumes, source);
     security::app_armor_annotations(notes, written);
     let security = security::of_pod(notes, spec.security_context.as_ref(), source);

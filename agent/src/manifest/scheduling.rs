@@ -37,18 +37,20 @@ fn term(notes: &mut Notes<'_>, field: &str, written: &NodeSelectorTerm) -> NodeT
     }
 }
 
+/// `operator` of what is asked of a node.
+pub(crate) const NODE_OPERATORS: [(&str, Operator); 6] = [
+    ("In", Operator::In),
+    ("NotIn", Operator::NotIn),
+    ("Exists", Operator::Exists),
+    ("DoesNotExist", Operator::DoesNotExist),
+    ("Gt", Operator::Gt),
+    ("Lt", Operator::Lt),
+];
+
 fn requirement(notes: &mut Notes<'_>, field: &str, written: &NodeSelectorRequirement) -> Requirement {
-    let known = [
-        ("In", Operator::In),
-        ("NotIn", Operator::NotIn),
-        ("Exists", Operator::Exists),
-        ("DoesNotExist", Operator::DoesNotExist),
-        ("Gt", Operator::Gt),
-        ("Lt", Operator::Lt),
-    ];
     Requirement {
         key: written.key.clone(),
-        operator: notes.one_of(&format!("{field}.operator"), Some(&written.operator), &known),
+        operator: notes.one_of(&format!("{field}.operator"), Some(&written.operator), &NODE_OPERATORS),
         values: written.values.clone().unwrap_or_default(),
     }
 }

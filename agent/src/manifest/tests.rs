@@ -12,6 +12,7 @@ use berth_core::{
 
 use super::*;
 
+mod claims;
 mod image_volumes;
 mod unacted;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use berth_core::{
     id::{ImageRef, VolumeName},
-    spec::{HostPathType, Medium, Source, Volume, VolumeSource},
+    spec::{ClaimVolume, HostPathType, Medium, Source, Volume, VolumeSource},
 };
 use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, Volume as ApiVolume,
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::{
     container::pull_policy,
-    content, is_dns_label,
+    content, is_dns_label, is_dns_subdomain,
     notes::Notes,
     resources::{amount, page_size},
 };
@@ -20,8 +20,20 @@ use super::{
 /// Volumes that need an object of the API server, which a static pod may not use (`pkg/api/pod` `HasAPIObjectReference`).
 const OF_THE_API: [&str; 5] = ["configMap", "secret", "projected", "persistentVolumeClaim", "ephemeral"];
 
+/// `type` of a `hostPath`.
+pub(crate) const HOST_PATH_TYPES: [(&str, HostPathType); 8] = [
+    ("", HostPathType::Unset),
+    ("DirectoryOrCreate", HostPathType::DirectoryOrCreate),
+    ("Directory", HostPathType::Directory),
+    ("FileOrCreate", HostPathType::FileOrCreate),
+    ("File", HostPathType::File),
+    ("Socket", HostPathType::Socket),
+    ("CharDevice", HostPathType::CharDevice),
+    ("BlockDevice", HostPathType::BlockDevice),
+];
+
 /// `spec.volumes`.
-pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume], of: Source) -> Vec<Volume> {
+pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume], pod: &str, of: Source) -> Vec<Volume> {
     let mut names = BTreeSet::new();
     let mut volumes = Vec::new();
     for (index, volume) in written.iter().enumerate() {
@@ -32,14 +44,20 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &[ApiVolume], of: Source) 
         if !names.insert(&volume.name) {
             notes.fault(&format!("{field}.name"), format!("`{}` is given twice", volume.name));
         }
-        if let Some(source) = source(notes, &field, volume, of) {
+        if let Some(source) = source(notes, &field, volume, pod, of) {
             volumes.push(Volume { name: VolumeName::new(&volume.name), source });
         }
     }
     volumes
 }
 
-fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume, of: Source) -> Option<VolumeSource> {
+fn source(
+    notes: &mut Notes<'_>,
+    field: &str,
+    volume: &ApiVolume,
+    pod: &str,
+    of: Source,
+) -> Option<VolumeSource> {
     let kinds = kinds(volume);
     let may_use_objects = match of {
         Source::Api => true,
@@ -57,21 +75,41 @@ fn source(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume, of: Source) ->
             );
             None
         }
-        ([kind], ..) => match (&volume.image, content::convert(notes, field, volume)) {
-            (Some(written), _) => image(notes, &format!("{field}.image"), written),
-            (None, Some(content)) => Some(VolumeSource::Content(content)),
-            (None, None) => {
+        ([kind], ..) => of_objects(notes, field, volume, pod).or_else(|| {
+            if volume.image.is_none() {
                 let message =
                     "volumes of this kind are not supported by this version: use `emptyDir` or `hostPath`";
                 notes.fault(&format!("{field}.{kind}"), message);
-                None
             }
-        },
+            None
+        }),
         (several, ..) => {
             notes.fault(field, format!("a volume is of one kind, this one of {}", several.join(" and ")));
             None
         }
     }
+}
+
+/// One that shows an object, or is made of one.
+fn of_objects(notes: &mut Notes<'_>, field: &str, volume: &ApiVolume, pod: &str) -> Option<VolumeSource> {
+    if let Some(written) = &volume.image {
+        return image(notes, &format!("{field}.image"), written);
+    }
+    if let Some(written) = &volume.persistent_volume_claim {
+        let name = written.claim_name.clone();
+        if !is_dns_subdomain(&name) {
+            let message = format!("`{name}` is not the name of an object");
+            notes.fault(&format!("{field}.persistentVolumeClaim.claimName"), message);
+        }
+        let read_only = written.read_only == Some(true);
+        return Some(VolumeSource::Claim(ClaimVolume { name, read_only, is_of_pod: false }));
+    }
+    if volume.ephemeral.is_some() {
+        // Source: `VolumeClaimName` of `k8s.io/component-helpers/storage/ephemeral`.
+        let name = format!("{pod}-{}", volume.name);
+        return Some(VolumeSource::Claim(ClaimVolume { name, read_only: false, is_of_pod: true }));
+    }
+    content::convert(notes, field, volume).map(VolumeSource::Content)
 }
 
 /// Every kind that is written, by its name.
@@ -119,19 +157,6 @@ fn host_path(notes: &mut Notes<'_>, field: &str, written: &HostPathVolumeSource)
     if !good {
         notes.fault(&format!("{field}.path"), format!("`{path}` is not an absolute path without `..`"));
     }
-    let kind = notes.one_of(
-        &format!("{field}.type"),
-        written.type_.as_deref(),
-        &[
-            ("", HostPathType::Unset),
-            ("DirectoryOrCreate", HostPathType::DirectoryOrCreate),
-            ("Directory", HostPathType::Directory),
-            ("FileOrCreate", HostPathType::FileOrCreate),
-            ("File", HostPathType::File),
-            ("Socket", HostPathType::Socket),
-            ("CharDevice", HostPathType::CharDevice),
-            ("BlockDevice", HostPathType::BlockDevice),
-        ],
-    );
+    let kind = notes.one_of(&format!("{field}.type"), written.type_.as_deref(), &HOST_PATH_TYPES);
     good.then(|| VolumeSource::HostPath { path: path.to_owned(), kind })
 }

@@ -81,6 +81,8 @@ pub(super) fn plugin(source: &VolumeSource) -> &'static str {
             "kubernetes.io~downward-api" => "kubernetes.io/downward-api",
             _ => "kubernetes.io/projected",
         },
+        // Whatever needs no driver and is claimed is most often that.
+        VolumeSource::Claim(_) => "kubernetes.io/local-volume",
         VolumeSource::Image { .. } => OF_IMAGES,
     }
 }

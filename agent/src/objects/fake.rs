@@ -157,7 +157,16 @@ impl Fake {
             );
             return self.watch(&path, name, query.contains("sendInitialEvents=true"));
         }
-        status(404, "no such path")
+        match self.found(&path) {
+            Some(object) => whole(200, &object),
+            None => status(404, "no such path"),
+        }
+    }
+
+    /// An object by its path.
+    fn found(&self, path: &str) -> Option<Value> {
+        let (collection, name) = path.rsplit_once('/')?;
+        self.0.lock().unwrap().objects.get(&(collection.to_owned(), name.to_owned())).cloned()
     }
 
     fn token(&self, asked: &Value) -> Response<Answer> {

@@ -6,6 +6,7 @@
 
 mod asked;
 mod cache;
+mod claims;
 mod content;
 mod environment;
 mod error;
@@ -19,6 +20,7 @@ mod services;
 mod tokens;
 
 pub use cache::Objects;
+pub use claims::claimed;
 pub use content::Content;
 pub use environment::environment;
 pub use error::ObjectError;

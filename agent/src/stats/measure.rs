@@ -94,9 +94,9 @@ impl Stats {
             trees.push((Meant::Logs(name.to_owned()), Tree::Files(dir)));
         }
         let volumes = pod.volumes.iter().filter(|_| config.stats.volume_period.is_some());
-        trees.extend(volumes.map(|VolumeSubject { volume, .. }| {
-            let path = paths::volume(paths, &pod.uid, &volume.name, &volume.source);
-            (Meant::Volume(volume.name.to_string()), Tree::Whole(path))
+        trees.extend(volumes.filter_map(|VolumeSubject { volume, .. }| {
+            let path = paths::volume(paths, &pod.uid, &volume.name, &volume.source)?;
+            Some((Meant::Volume(volume.name.to_string()), Tree::Whole(path)))
         }));
         trees.extend(layers.into_iter().map(|(id, dir)| (Meant::Layer(id), Tree::Whole(dir))));
         trees

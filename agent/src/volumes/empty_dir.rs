@@ -93,7 +93,7 @@ fn is_unfinished(path: &Path) -> bool {
 }
 
 /// Source: `SetReady` of `pkg/volume/util/util.go`.
-fn set(mark: &Path) -> Result<(), VolumeError> {
+pub(super) fn set(mark: &Path) -> Result<(), VolumeError> {
     if let Some(dir) = mark.parent() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(dir);
         made.map_err(io_error("create directory", dir))?;
@@ -102,7 +102,7 @@ fn set(mark: &Path) -> Result<(), VolumeError> {
 }
 
 /// What is made again is not whole until it is made.
-fn unset(mark: &Path) -> Result<(), VolumeError> {
+pub(super) fn unset(mark: &Path) -> Result<(), VolumeError> {
     match fs::remove_file(mark) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", mark)(error)),
         Ok(()) | Err(_) => Ok(()),
@@ -132,7 +132,7 @@ fn mount_huge_pages(path: &Path, page_bytes: u64) -> Result<(), VolumeError> {
         .map_err(io_error("mount huge pages on", path))
 }
 
-fn give_to_group(path: &Path, group: u32) -> Result<(), VolumeError> {
+pub(super) fn give_to_group(path: &Path, group: u32) -> Result<(), VolumeError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open(path, flags, Mode::empty())
         .map_err(std::io::Error::from)
@@ -380,7 +380,7 @@ mod tests {
             for _ in 0..2 {
                 ensure(&path, &mark, &of(2 << 20)).unwrap();
                 let found = rustix::fs::statfs(&path).unwrap();
-                assert_eq!((i64::from(found.f_type), found.f_bsize), (HUGETLBFS_MAGIC, 2 << 20));
+                assert_eq!((found.f_type, found.f_bsize), (HUGETLBFS_MAGIC, 2 << 20));
                 assert_eq!(mode_and_group(&path), (0o2775, 4242));
             }
             super::super::unmount_below(dir.path()).unwrap();

@@ -13,6 +13,35 @@ pub enum VolumeError {
         /// What it should be, in the kubelet's words.
         expected: &'static str,
     },
+    /// What a claim has brought is not there (`GetFileType` of `pkg/volume/util/hostutil/hostutil_linux.go`).
+    #[error("path {path:?} does not exist")]
+    NoSuchPath {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is neither (`getGlobalLocalPath` of `pkg/volume/local/local.go`).
+    #[error("only directory and block device are supported")]
+    NoDirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is a device that is to be shown as a directory.
+    #[error(
+        "{path:?} is a device: this version mounts no file system that is on one, use volumeMode Block or a directory"
+    )]
+    FileSystemOfDevice {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is to be a device.
+    #[error("{path:?} is not a block device")]
+    NoBlockDevice {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another pod has it alone.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    InUse,
     /// A path that content is not to be written to. The words are upstream's (`validatePath` of `atomic_writer.go`).
     #[error("invalid path: {why}: {path}")]
     WrongPath {

@@ -78,6 +78,36 @@ fn without_links(dir: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
+/// A mount, as far as it is compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MountLine {
+    /// Where it is.
+    pub(super) point: PathBuf,
+    /// What is mounted: the file system's device, and which directory of it.
+    what: (Vec<u8>, Vec<u8>),
+}
+
+impl MountLine {
+    /// Whether both show the same directory.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.what == other.what
+    }
+}
+
+/// What is mounted, in the order in which it was.
+pub(super) fn mounts() -> io::Result<Vec<MountLine>> {
+    Ok(mount_lines(&fs::read("/proc/thread-self/mountinfo")?).collect())
+}
+
+fn mount_lines(list: &[u8]) -> impl Iterator<Item = MountLine> {
+    list.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let (device, root, point) = (fields.next()?, fields.next()?, fields.next()?);
+        let point = PathBuf::from(OsString::from_vec(unescape(point)));
+        Some(MountLine { point, what: (device.to_owned(), root.to_owned()) })
+    })
+}
+
 /// The mount points of a `mountinfo` (proc(5)), with its octal escapes resolved.
 fn mount_points(list: &[u8]) -> impl Iterator<Item = PathBuf> {
     list.split(|byte| *byte == b'\n').filter_map(|line| {
@@ -119,6 +149,9 @@ mod tests {
             40 23 0:30 / /a\\040b\\134c rw - tmpfs tmpfs rw\nbroken\n";
         let points: Vec<PathBuf> = mount_points(list).collect();
         assert_eq!(points, [PathBuf::from("/sys/fs/cgroup"), PathBuf::from("/a b\\c")]);
+        let lines: Vec<MountLine> = mount_lines(list).collect();
+        assert!(lines[0].is_same(&lines[0]) && !lines[0].is_same(&lines[1]), "{lines:?}");
+        assert!(lines.iter().map(|line| &line.point).eq(&points));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod certificates_end;
 mod cgroup_files;
 mod chaos;
 mod checkpoint;
+mod claims;
 mod cli;
 mod clock_steps;
 mod cluster;
@@ -111,6 +112,7 @@ fn of_clusters() -> impl Iterator<Item = suite::Test> {
         api_streams::tests(),
         families::tests(),
         as_kubelet::tests(),
+        claims::tests(),
         clock_steps::tests(),
         api_deletion::tests(),
         api_rights::tests(),

@@ -22,7 +22,10 @@ pub fn objects<'a>(pod: &'a Pod, volume: &'a ContentVolume) -> impl Iterator<Ite
 pub fn shows(pod: &Pod, volume: &Volume, object: &ObjectKey) -> bool {
     match &volume.source {
         VolumeSource::Content(content) => objects(pod, content).any(|key| key == *object),
-        VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => false,
+        VolumeSource::EmptyDir { .. }
+        | VolumeSource::HostPath { .. }
+        | VolumeSource::Claim(_)
+        | VolumeSource::Image { .. } => false,
     }
 }
 
@@ -33,7 +36,10 @@ pub fn shows_pod(volume: &Volume) -> bool {
         VolumeSource::Content(content) => {
             content.sources.iter().any(|source| matches!(source, Projection::Downward(_)))
         }
-        VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => false,
+        VolumeSource::EmptyDir { .. }
+        | VolumeSource::HostPath { .. }
+        | VolumeSource::Claim(_)
+        | VolumeSource::Image { .. } => false,
     }
 }
 

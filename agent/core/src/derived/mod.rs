@@ -1,6 +1,7 @@
 //! What follows from a pod's spec and the node's configuration: files, names, settings and sums.
 
 pub mod app_armor;
+pub mod claim;
 pub mod conf_template;
 pub mod content;
 pub mod downward;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::between;
 use crate::{
     id::PodUid,
-    spec::{ContainerKind, NetworkMode, Pod, Source, VolumeSource},
+    spec::{ContainerKind, NetworkMode, Pod, Source, Volume, VolumeSource},
     status::{ContainerState, ContainerStatus, Phase, PodStatus},
 };
 
@@ -174,9 +174,9 @@ fn init_time(status: &PodStatus) -> Duration {
 
 /// Whether its volumes are more than what the API server and the node make for it. Source: `isStatefulPod`.
 fn is_stateful(pod: &Pod) -> bool {
-    pod.volumes
-        .iter()
-        .any(|volume| matches!(volume.source, VolumeSource::HostPath { .. } | VolumeSource::Image { .. }))
+    let of_pod =
+        |volume: &Volume| matches!(volume.source, VolumeSource::EmptyDir { .. } | VolumeSource::Content(_));
+    !pod.volumes.iter().all(of_pod)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod sources;
 mod unrecorded;
 mod wanted;
 
+pub(crate) use admission::fits_term;
 pub use info::{NodeInfo, Taint};
 pub use machine::Node;
 pub(crate) use orphans::Orphan;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use oci_spec::runtime::{LinuxDevice, LinuxDeviceType, LinuxSeccomp, Spec};
+use oci_spec::runtime::{Linux, LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType, LinuxSeccomp, Spec};
 
-use super::{ConfigError, ContainerPlan, HostDevices};
+use super::{BlockVolume, ConfigError, ContainerPlan, HostDevices};
 
 /// What the shell read for a plan.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,6 +15,8 @@ pub struct NodeParts<'a> {
     pub app_armor: Option<&'a str>,
     /// Devices below `/dev`, for a plan with [`HostDevices::All`].
     pub devices: &'a [HostDevice],
+    /// Those of [`ContainerPlan::devices`], in their order.
+    pub volumes: &'a [HostDevice],
 }
 
 /// A device node.
@@ -72,7 +74,39 @@ pub fn complete(plan: &ContainerPlan, parts: NodeParts<'_>) -> Result<Spec, Conf
             linux.set_devices(Some(parts.devices.iter().map(device).collect()));
         }
     }
+    add_volumes(linux, &plan.devices, parts.volumes);
     Ok(spec)
+}
+
+/// Volumes that are devices, each with a rule of the cgroup. Source: containerd `internal/cri/opts` `WithDevices`.
+fn add_volumes(linux: &mut Linux, volumes: &[BlockVolume], found: &[HostDevice]) {
+    if volumes.is_empty() {
+        return;
+    }
+    let (mut devices, mut resources) =
+        (linux.devices().clone().unwrap_or_default(), linux.resources().clone().unwrap_or_default());
+    let mut rules = resources.devices().clone().unwrap_or_default();
+    for (volume, host) in volumes.iter().zip(found) {
+        let host = HostDevice { path: volume.path.clone().into(), ..host.clone() };
+        devices.retain(|device| *device.path() != host.path);
+        devices.push(device(&host));
+        let mut rule = LinuxDeviceCgroup::default();
+        rule.set_allow(true)
+            .set_typ(Some(kind(host.kind)))
+            .set_major(Some(host.major.into()))
+            .set_minor(Some(host.minor.into()))
+            .set_access(Some(if volume.read_only { "r" } else { "mrw" }.to_owned()));
+        rules.push(rule);
+    }
+    resources.set_devices(Some(rules));
+    linux.set_devices(Some(devices)).set_resources(Some(resources));
+}
+
+fn kind(kind: HostDeviceKind) -> LinuxDeviceType {
+    match kind {
+        HostDeviceKind::Char => LinuxDeviceType::C,
+        HostDeviceKind::Block => LinuxDeviceType::B,
+    }
 }
 
 fn profile(path: &str, text: Option<&str>) -> Result<LinuxSeccomp, ConfigError> {
@@ -88,10 +122,7 @@ fn device(host: &HostDevice) -> LinuxDevice {
     let mut device = LinuxDevice::default();
     device
         .set_path(host.path.clone())
-        .set_typ(match host.kind {
-            HostDeviceKind::Char => LinuxDeviceType::C,
-            HostDeviceKind::Block => LinuxDeviceType::B,
-        })
+        .set_typ(kind(host.kind))
         .set_major(host.major.into())
         .set_minor(host.minor.into())
         .set_file_mode(Some(host.mode))

@@ -26,6 +26,14 @@ pub enum ConfigError {
     /// The node's resolv.conf.
     #[error(transparent)]
     Resolv(#[from] ResolvError),
+    /// A volume that is a device and is not there.
+    #[error("cannot find volume {volume:?} to pass into container {container:?}")]
+    NoSuchDevice {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
     /// A text that no process can be given. It may be secret.
     #[error("{what} contains a NUL character")]
     Nul {
@@ -196,6 +204,7 @@ impl ConfigError {
             | Self::ImageRunsAsRoot { .. }
             | Self::NonNumericUser { .. }
             | Self::NoSuchVolume { .. }
+            | Self::NoSuchDevice { .. }
             | Self::NoTarget { .. }
             | Self::SubPathVariables { .. }
             | Self::SubPathAbsolute { .. }

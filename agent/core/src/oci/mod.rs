@@ -30,8 +30,8 @@ pub use files::{ExistingFile, HostFile, pod_files};
 pub use handler::{HandlerTerms, PrivilegedDevices, with_terms};
 pub use oom::score_adj;
 pub use plan::{
-    ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, PartOf, SubPathBind,
-    container_plan,
+    BlockVolume, ContainerInputs, ContainerPlan, HostDevices, ImageVolume, MountSource, OCI_VERSION, PartOf,
+    SubPathBind, container_plan,
 };
 pub use resources::resized;
 pub use user::Accounts;

@@ -17,7 +17,7 @@ use crate::{
         hostname::HostNames,
     },
     paths,
-    selinux::RelabelPlace,
+    selinux::{Mounted, RelabelPlace},
     spec::{IpcMode, Medium, Mount, MountPropagation, SubPath, VolumeSource},
 };
 
@@ -121,7 +121,7 @@ impl Bind {
 
     /// Of the pod's own directory.
     fn own(from: String, to: String) -> Self {
-        let labelled = Some(RelabelPlace { root: from.clone(), part: None, is_mount: false });
+        let labelled = Some(RelabelPlace { root: from.clone(), part: None, mounted: Mounted::Nothing });
         Self { from, labelled, ..Self::of_node(&to) }
     }
 
@@ -159,10 +159,11 @@ fn volume_binds(
             container: container.name.to_string(),
         })?;
         let sub_path = sub_path(mount, environment, budget)?;
-        let labelled = source.filter(|source| is_labelled(source)).map(|source| RelabelPlace {
+        let labelled = source.filter(|source| is_labelled(inputs, source, volume));
+        let labelled = labelled.map(|source| RelabelPlace {
             root: volume.clone(),
             part: sub_path.clone(),
-            is_mount: is_in_memory(source),
+            mounted: mounted(source),
         });
         let from = match sub_path {
             None => volume.clone(),
@@ -179,7 +180,7 @@ fn volume_binds(
                 target
             }
         };
-        if mount.propagation != MountPropagation::Private || is_host_path(source, &from) {
+        if mount.propagation != MountPropagation::Private || is_host_path(inputs, source, &from) {
             all.sources.push(MountSource { path: from.clone(), propagation: mount.propagation });
         }
         binds.push(Bind {
@@ -209,36 +210,46 @@ fn access(
 }
 
 /// Whether `from` is a path of the node, whole: what nobody made is made as the container is, like under containerd's CRI.
-fn is_host_path(source: Option<&VolumeSource>, from: &str) -> bool {
+fn is_host_path(inputs: &ContainerInputs<'_>, source: Option<&VolumeSource>, from: &str) -> bool {
     source.is_some_and(|source| match source {
         VolumeSource::HostPath { path, .. } => path == from,
+        VolumeSource::Claim(_) => !is_of_pod(inputs, from),
         VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) | VolumeSource::Image { .. } => false,
     })
 }
 
-/// Whether what is in a volume is labelled for those who mount it (`SELinuxRelabel` of `GetAttributes`, `pkg/volume/*`).
-fn is_labelled(source: &VolumeSource) -> bool {
+/// Whether a path is below the pod's directory, where what a claim has brought is bound unless it is a path of the node.
+fn is_of_pod(inputs: &ContainerInputs<'_>, path: &str) -> bool {
+    let dir = paths::pod_dir(&inputs.node.paths, &inputs.pod.uid);
+    path.strip_prefix(&dir).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Whether what is in a volume is labelled for those who mount it (`Managed` and `SELinuxRelabel` of `GetAttributes`, `pkg/volume/*`).
+fn is_labelled(inputs: &ContainerInputs<'_>, source: &VolumeSource, place: &str) -> bool {
     match source {
         VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) => true,
+        VolumeSource::Claim(claim) => !claim.read_only && is_of_pod(inputs, place),
         VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => false,
     }
 }
 
-/// Whether a volume is a file system of its own.
-fn is_in_memory(source: &VolumeSource) -> bool {
+/// What the agent has mounted at a volume's directory.
+fn mounted(source: &VolumeSource) -> Mounted {
     let medium = match source {
         VolumeSource::EmptyDir { medium, .. } => *medium,
         VolumeSource::Content(content) => content.kind.medium(),
+        VolumeSource::Claim(_) => return Mounted::Bound,
         VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => Medium::Disk,
     };
-    medium != Medium::Disk
+    if medium == Medium::Disk { Mounted::Nothing } else { Mounted::Memory }
 }
 
 /// Whether a volume is not for containers to write, whatever they ask for: the agent keeps its content up to date, or it is an image
-/// (`GetAttributes` of `pkg/volume/{configmap,secret,downwardapi,projected,image}`).
-fn is_to_read(source: &VolumeSource) -> bool {
+/// (`GetAttributes` of `pkg/volume/{configmap,secret,downwardapi,projected,image}`), or the pod says so of its claim.
+pub(super) fn is_to_read(source: &VolumeSource) -> bool {
     match source {
         VolumeSource::Content(_) | VolumeSource::Image { .. } => true,
+        VolumeSource::Claim(claim) => claim.read_only,
         VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } => false,
     }
 }

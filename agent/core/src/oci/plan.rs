@@ -16,7 +16,7 @@ use crate::{
     oci::HostFile,
     paths,
     selinux::{self, Relabel},
-    spec::{Container, MountPropagation, NetworkMode, Pod},
+    spec::{Container, MountPropagation, NetworkMode, Pod, VolumeDevice},
     status::NetworkStatus,
     users::HostIds,
 };
@@ -78,6 +78,8 @@ pub struct ContainerPlan {
     pub relabel: Option<Relabel>,
     /// Devices of the node to complete the spec with.
     pub host_devices: HostDevices,
+    /// Volumes that are devices, to complete the spec with.
+    pub devices: Vec<BlockVolume>,
     /// Files to write.
     pub files: Vec<HostFile>,
     /// Directories to make for the image's `VOLUME`s, with what the image has there.
@@ -101,6 +103,17 @@ pub enum HostDevices {
     None,
     /// All: the container is privileged.
     All,
+}
+
+/// A volume that is a block device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockVolume {
+    /// The device on the node.
+    pub host: String,
+    /// Where it is in the container.
+    pub path: String,
+    /// Whether it is not written.
+    pub read_only: bool,
 }
 
 /// A `VOLUME` of an image: a directory of its own per run, so that data does not go to the writable layer.
@@ -208,6 +221,7 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
         vm_label: labels.vm_process,
         relabel: labels.mount.map(|label| Relabel { label, places: mounts.labelled }),
         host_devices: if container.security.privileged { HostDevices::All } else { HostDevices::None },
+        devices: devices(inputs)?,
         files: mounts.files,
         image_volumes: mounts.image_volumes,
         sub_paths: mounts.sub_paths,
@@ -216,6 +230,20 @@ pub fn container_plan(inputs: &ContainerInputs<'_>) -> Result<ContainerPlan, Con
         labels: annotations::labels(inputs),
         warnings: warnings(inputs),
     })
+}
+
+/// Source: `makeBlockVolumes` of `pkg/kubelet/kubelet_pods.go`.
+fn devices(inputs: &ContainerInputs<'_>) -> Result<Vec<BlockVolume>, ConfigError> {
+    let device = |device: &VolumeDevice| {
+        let host = inputs.volumes.get(&device.volume).ok_or_else(|| ConfigError::NoSuchDevice {
+            volume: device.volume.to_string(),
+            container: inputs.container.name.to_string(),
+        })?;
+        let source = inputs.pod.volume(&device.volume).map(|volume| &volume.source);
+        let read_only = source.is_some_and(mounts::is_to_read);
+        Ok(BlockVolume { host: host.clone(), path: mounts::mount_point(&device.path)?, read_only })
+    };
+    inputs.container.devices.iter().map(device).collect()
 }
 
 fn warnings(inputs: &ContainerInputs<'_>) -> Vec<String> {

@@ -46,8 +46,19 @@ pub struct RelabelPlace {
     pub root: String,
     /// What of it is meant, where that is not all, as the pod wrote it.
     pub part: Option<String>,
-    /// Whether the root is a file system of its own, which the agent mounted. Of another root, what is mounted over it is somebody else's.
-    pub is_mount: bool,
+    /// What the agent has mounted at the root. What else is mounted there is somebody else's.
+    pub mounted: Mounted,
+}
+
+/// What is mounted at a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mounted {
+    /// Nothing: it is a directory or a file.
+    Nothing,
+    /// A file system in memory.
+    Memory,
+    /// A directory of the node.
+    Bound,
 }
 
 /// Why a pod can have no labels. The words are containerd's where it has some.

@@ -8,5 +8,5 @@ mod label;
 mod level;
 
 pub use context::Context;
-pub use label::{LabelError, Labels, Relabel, RelabelPlace, SeLinux, check_sandbox, labels};
+pub use label::{LabelError, Labels, Mounted, Relabel, RelabelPlace, SeLinux, check_sandbox, labels};
 pub use level::{CATEGORIES, free, is_level};

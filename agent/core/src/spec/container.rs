@@ -36,6 +36,8 @@ pub struct Container {
     pub resize_policy: ResizePolicy,
     /// Volume mounts, in order.
     pub mounts: Vec<Mount>,
+    /// Volumes that are block devices, in order.
+    pub devices: Vec<VolumeDevice>,
     /// Standard streams.
     pub stdio: Stdio,
     /// Security settings of this container.
@@ -228,6 +230,15 @@ pub struct Mount {
     pub recursive_read_only: RecursiveReadOnly,
     /// How mounts travel between node and container.
     pub propagation: MountPropagation,
+}
+
+/// One of `volumeDevices`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeDevice {
+    /// Which volume.
+    pub volume: VolumeName,
+    /// Absolute path in the container.
+    pub path: String,
 }
 
 /// `recursiveReadOnly` of a mount that is read-only and private (KEP-3857).

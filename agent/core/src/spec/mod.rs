@@ -15,6 +15,7 @@ pub use container::{
     Container, ContainerKind, EnvFrom, EnvSource, EnvVar, FileKeyRef, ImagePullPolicy, Mount,
     MountPropagation, ObjectKeyRef, OwnRestarts, Port, Protocol, RecursiveReadOnly, ResizePolicy,
     RestartAction, RestartRule, Stdin, Stdio, SubPath, TerminationMessage, TerminationMessagePolicy,
+    VolumeDevice,
 };
 pub use lifecycle::{Hook, HookMoment, Lifecycle};
 pub use object::{ObjectKey, ObjectKind};
@@ -30,6 +31,6 @@ pub use security::{
     Seccomp, SupplementalGroupsPolicy,
 };
 pub use volume::{
-    ContentKind, ContentVolume, DownwardFile, DownwardSource, HostPathType, KeyToPath, Medium, ObjectFiles,
-    Projection, TokenFile, Volume, VolumeSource,
+    ClaimVolume, ContentKind, ContentVolume, DownwardFile, DownwardSource, HostPathType, KeyToPath, Medium,
+    ObjectFiles, Projection, TokenFile, Volume, VolumeMode, VolumeSource,
 };

@@ -171,7 +171,8 @@ impl Pod {
             EnvSource::File(file) => Some(&file.volume),
             EnvSource::Value(_) | EnvSource::Field(_) | EnvSource::Resource(_) | EnvSource::Key(_) => None,
         });
-        mounted.chain(of_files).collect()
+        let devices = self.all_containers().flat_map(|one| one.devices.iter().map(|device| &device.volume));
+        mounted.chain(devices).chain(of_files).collect()
     }
 
     /// An object that it names.

@@ -31,6 +31,8 @@ pub enum VolumeSource {
     },
     /// Files with what is in objects of the API server, or is known of the pod.
     Content(ContentVolume),
+    /// What a claim of a volume comes to.
+    Claim(ClaimVolume),
     /// What is in an image, to be read (KEP-4639).
     Image {
         /// Its name, as written.
@@ -46,9 +48,32 @@ impl Volume {
     pub fn image(&self) -> Option<(&ImageRef, ImagePullPolicy)> {
         match &self.source {
             VolumeSource::Image { image, pull_policy } => Some((image, *pull_policy)),
-            VolumeSource::EmptyDir { .. } | VolumeSource::HostPath { .. } | VolumeSource::Content(_) => None,
+            VolumeSource::EmptyDir { .. }
+            | VolumeSource::HostPath { .. }
+            | VolumeSource::Content(_)
+            | VolumeSource::Claim(_) => None,
         }
     }
+}
+
+/// A `persistentVolumeClaim` or `ephemeral` volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimVolume {
+    /// Name of the claim, in the pod's namespace.
+    pub name: String,
+    /// Whether nobody writes there.
+    pub read_only: bool,
+    /// Whether the claim must be one that was made for the pod: of an `ephemeral` volume.
+    pub is_of_pod: bool,
+}
+
+/// `volumeMode`: how a volume of a claim is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeMode {
+    /// As a directory.
+    Filesystem,
+    /// As a block device.
+    Block,
 }
 
 /// A `configMap`, `secret`, `downwardAPI` or `projected` volume.

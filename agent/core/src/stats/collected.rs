@@ -153,7 +153,7 @@ fn measured(volume: &Volume) -> Option<VolumeSubject> {
     let is_local = match &volume.source {
         VolumeSource::EmptyDir { medium, .. } => *medium == Medium::Disk,
         VolumeSource::Content(content) => content.kind == ContentKind::ConfigMap,
-        VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => return None,
+        VolumeSource::HostPath { .. } | VolumeSource::Claim(_) | VolumeSource::Image { .. } => return None,
     };
     Some(VolumeSubject { volume: volume.clone(), is_local })
 }

@@ -5,6 +5,8 @@ mod admission;
 #[cfg(test)]
 mod anew;
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod clock;
 #[cfg(test)]
 mod cluster;

@@ -140,6 +140,7 @@ pub(crate) fn container(name: &str) -> Container {
         resources: Resources::default(),
         resize_policy: ResizePolicy::default(),
         mounts: Vec::new(),
+        devices: Vec::new(),
         stdio: Stdio { stdin: Stdin::Closed, tty: false },
         security: ContainerSecurity::default(),
         probes: Probes::default(),

@@ -114,14 +114,15 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
 }
 
 fn describe_look(request: &LookRequest) -> String {
-    let LookRequest { netns, cgroup, dirs, volumes, files } = request;
+    let LookRequest { netns, cgroup, dirs, volumes, bound, files } = request;
     let parts = [
         (netns.is_some(), "netns".to_owned()),
         (cgroup.is_some(), "cgroup".to_owned()),
         (dirs.is_some(), "dirs".to_owned()),
         (!files.is_empty(), "files".to_owned()),
     ];
-    let volumes = volumes.iter().map(|volume| (true, volume.name.to_string()));
+    let volumes = volumes.iter().map(|volume| &volume.name).chain(bound.iter().map(|(name, _)| name));
+    let volumes = volumes.map(|name| (true, name.to_string()));
     let named = parts.into_iter().chain(volumes).filter(|(is_there, _)| *is_there);
     named.fold(String::new(), |text, (_, name)| text + " " + &name)
 }

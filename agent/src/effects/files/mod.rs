@@ -1,6 +1,7 @@
 //! The port of files: what workers do on paths of pods and of the node (decision 0019).
 
 pub(super) mod app_armor;
+pub(super) mod claims;
 pub(super) mod dirs;
 pub(super) mod env_file;
 pub(super) mod host_files;

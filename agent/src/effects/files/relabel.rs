@@ -20,7 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::wire::RelabelText;
+use super::wire::{MountedText, RelabelText};
 use crate::contained::open_within;
 
 /// The attribute that is a file's label.
@@ -54,7 +54,7 @@ pub(in crate::effects) fn relabel(label: &str, place: &RelabelText) -> Result<()
 fn top(place: &RelabelText) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = open(Path::new(&place.root), flags, Mode::empty())?;
-    if is_mounted_over(&root, place.is_mount)? {
+    if is_mounted_over(&root, place.mounted)? {
         return Ok(None);
     }
     let Some(part) = place.part.as_deref() else { return Ok(Some(root)) };
@@ -66,10 +66,15 @@ fn top(place: &RelabelText) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Whether a root shows what another has mounted there: a file system of the node's, that a privileged container bound to its volume.
-fn is_mounted_over(root: &OwnedFd, has_own: bool) -> io::Result<bool> {
+/// Over a directory that was bound that cannot be told.
+fn is_mounted_over(root: &OwnedFd, mounted: MountedText) -> io::Result<bool> {
     let found = statx(root, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
     let is_mount = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    Ok(is_mount && !(has_own && is_in_memory(fstatfs(root)?.f_type)))
+    Ok(match mounted {
+        MountedText::Nothing => is_mount,
+        MountedText::Memory => is_mount && !is_in_memory(fstatfs(root)?.f_type),
+        MountedText::Bound => false,
+    })
 }
 
 /// Of what the agent mounts itself.

@@ -14,6 +14,7 @@ use berth_core::{
 };
 
 use super::{
+    claims,
     failure::{config, failed},
     host::Host,
     work::{Called, FILES, PATH, TREE, Work},
@@ -50,6 +51,11 @@ pub(in crate::effects) async fn ensure(
     pod: &PodUid,
     request: VolumeRequest,
 ) -> Result<Outcome, Failure> {
+    if let VolumeSource::Claim(claim) = &request.volume.source {
+        let outcome = claims::ensure(host, pod, &request, claim).await?;
+        made(host);
+        return Ok(outcome);
+    }
     let what = format!("volume {}", request.volume.name);
     let is_content = matches!(request.volume.source, VolumeSource::Content(_));
     let asked = asked(&host.objects, host.node(), pod, request).await?;
@@ -59,12 +65,16 @@ pub(in crate::effects) async fn ensure(
     if let Some((sort, within, work)) = &asked.work {
         let called = Called { what: &what, path: &asked.path, sort: *sort, within: *within };
         host.work(pod.as_str(), called, work).await?;
-        host.failpoint.reach("volume.directory-made");
+        made(host);
     }
     if is_content {
         host.failpoint.reach("content.written");
     }
     Ok(asked.done())
+}
+
+fn made(host: &Host) {
+    host.failpoint.reach("volume.directory-made");
 }
 
 /// Reads what a volume shows, and says what is to be done for it.
@@ -78,9 +88,12 @@ async fn asked(
     let backing = backing.map_err(|error: NoPages| failed(FailureKind::Config, &error))?;
     let mut again_in = None;
     let path = paths::volume(&node.paths, pod, &volume.name, &volume.source);
+    let path = path.ok_or_else(|| config("nobody has asked for its claim"))?;
     let work = match &volume.source {
         VolumeSource::HostPath { kind: HostPathType::Unset, .. } => None,
-        VolumeSource::Image { .. } => return Err(config("nobody has looked for its image".to_owned())),
+        VolumeSource::Claim(_) | VolumeSource::Image { .. } => {
+            return Err(config("nobody has looked for what it is made of"));
+        }
         VolumeSource::HostPath { kind, .. } => {
             Some((Sort::Chosen, PATH, Work::HostPath { path: path.clone(), kind: (*kind).into() }))
         }
@@ -147,7 +160,13 @@ pub(in crate::effects) fn host_path(path: &str, kind: HostPathType) -> Result<()
 
 pub(in crate::effects) fn failure(error: VolumeError) -> Failure {
     let kind = match &error {
-        VolumeError::WrongType { .. } | VolumeError::WrongPath { .. } => FailureKind::Config,
+        VolumeError::WrongType { .. }
+        | VolumeError::WrongPath { .. }
+        | VolumeError::NoSuchPath { .. }
+        | VolumeError::NoDirectory { .. }
+        | VolumeError::FileSystemOfDevice { .. }
+        | VolumeError::NoBlockDevice { .. }
+        | VolumeError::InUse => FailureKind::Config,
         VolumeError::Io { .. } => FailureKind::Transient,
     };
     failed(kind, &error)

@@ -1,18 +1,20 @@
 //! Values of the core in requests to workers.
 
+use std::path::PathBuf;
+
 use berth_core::{
     id::VolumeName,
     oci::{
         ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, PartOf, SubPathBind,
     },
     pod::port::volume::Backing,
-    selinux::RelabelPlace,
+    selinux::{Mounted, RelabelPlace},
     spec::{FileKeyRef, HostPathType, MountPropagation},
 };
 use containerd_client::types::Mount;
 use serde::{Deserialize, Serialize};
 
-use crate::volumes::EmptyDir;
+use crate::volumes::{EmptyDir, ForGroup, LocalDir};
 
 /// A path that is to be there, in a request to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +67,36 @@ impl From<EmptyDirText> for EmptyDir {
             BackingText::HugePages(page_bytes) => Backing::HugePages { page_bytes },
         };
         Self { backing, fs_group }
+    }
+}
+
+/// `LocalDir`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) struct LocalText {
+    source: PathBuf,
+    target: PathBuf,
+    mark: PathBuf,
+    pods: PathBuf,
+    read_only: bool,
+    options: Vec<String>,
+    is_of_one_pod: bool,
+    /// Its id, and whether the directory alone is looked at.
+    group: Option<(u32, bool)>,
+}
+
+impl From<LocalDir> for LocalText {
+    fn from(value: LocalDir) -> Self {
+        let LocalDir { source, target, mark, pods, read_only, options, is_of_one_pod, group } = value;
+        let group = group.map(|ForGroup { id, on_root_mismatch }| (id, on_root_mismatch));
+        Self { source, target, mark, pods, read_only, options, is_of_one_pod, group }
+    }
+}
+
+impl From<LocalText> for LocalDir {
+    fn from(text: LocalText) -> Self {
+        let LocalText { source, target, mark, pods, read_only, options, is_of_one_pod, group } = text;
+        let group = group.map(|(id, on_root_mismatch)| ForGroup { id, on_root_mismatch });
+        Self { source, target, mark, pods, read_only, options, is_of_one_pod, group }
     }
 }
 
@@ -237,18 +269,31 @@ impl From<ImageVolumeText> for ImageVolume {
     }
 }
 
+/// `Mounted`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) enum MountedText {
+    Nothing,
+    Memory,
+    Bound,
+}
+
 /// `RelabelPlace`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::effects) struct RelabelText {
     pub(in crate::effects) root: String,
     pub(in crate::effects) part: Option<String>,
-    pub(in crate::effects) is_mount: bool,
+    pub(in crate::effects) mounted: MountedText,
 }
 
 impl From<&RelabelPlace> for RelabelText {
     fn from(place: &RelabelPlace) -> Self {
-        let RelabelPlace { root, part, is_mount } = place.clone();
-        Self { root, part, is_mount }
+        let RelabelPlace { root, part, mounted } = place.clone();
+        let mounted = match mounted {
+            Mounted::Nothing => MountedText::Nothing,
+            Mounted::Memory => MountedText::Memory,
+            Mounted::Bound => MountedText::Bound,
+        };
+        Self { root, part, mounted }
     }
 }
 
@@ -275,7 +320,7 @@ impl From<LayerText> for Mount {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::effects) struct DeviceText {
-    path: std::path::PathBuf,
+    path: PathBuf,
     is_block: bool,
     major: u32,
     minor: u32,

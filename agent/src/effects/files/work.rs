@@ -17,7 +17,7 @@ use super::{
     host::Host,
     sub_path::Stage,
     wire::{
-        DeviceText, EmptyDirText, FileKeyText, FileText, HostPathText, ImageVolumeText, LayerText,
+        DeviceText, EmptyDirText, FileKeyText, FileText, HostPathText, ImageVolumeText, LayerText, LocalText,
         MountSourceText, Place, RelabelText, SubPathText,
     },
 };
@@ -56,6 +56,10 @@ pub(in crate::effects) enum Work {
     },
     /// Looks at a hostPath, or makes it.
     HostPath { path: String, kind: HostPathText },
+    /// Binds a directory of the node.
+    Local(LocalText),
+    /// Looks whether a path is a block device.
+    BlockDevice(String),
     /// Makes a pod's directory with the mark of the agent of a run directory, then others, each with a mode.
     MakePodDirs { pod: String, run: String, dirs: Vec<(String, u32)> },
     /// Unmounts everything below a directory.
@@ -78,6 +82,7 @@ pub(in crate::effects) enum Work {
         profile: Option<String>,
         app_armor: AppArmorParts,
         devices: bool,
+        volumes: Vec<String>,
     },
     /// Gives files of a pod an SELinux label.
     Relabel { label: String, places: Vec<RelabelText> },
@@ -115,7 +120,12 @@ pub(in crate::effects) enum Answer {
     /// Nothing more to say.
     Done,
     /// Of the node, for a container's spec.
-    Parts { profile: Option<String>, app_armor: Option<String>, devices: Vec<DeviceText> },
+    Parts {
+        profile: Option<String>,
+        app_armor: Option<String>,
+        devices: Vec<DeviceText>,
+        volumes: Vec<DeviceText>,
+    },
     /// A part of the volume of this name could not be bound; details are not for the pod's owner.
     Withheld { mount: String, stage: Stage, why: String },
     /// Account files.

@@ -20,6 +20,7 @@ use berth_core::{
 use containerd_client::services::v1::{CreateRequest, ListRequest, ListResourcesRequest};
 
 use super::{
+    failure::unknown,
     files::{
         volumes,
         work::{Called, FILES, Work},
@@ -71,6 +72,7 @@ pub(in crate::effects) async fn ensure(
     drop(place);
     host.failpoint.reach("image-volume.snapshot-made");
     let path = paths::volume(node, pod, name, &request.volume.source);
+    let path = path.ok_or_else(|| unknown(format!("volume {name} is of no image")))?;
     let what = format!("volume {name}");
     let called = Called { what: &what, path: &path, sort: Sort::Own, within: FILES };
     let layers = mounts.iter().map(Into::into).collect();

@@ -76,6 +76,7 @@ pub(in crate::effects) fn start() -> Box<StartRequest> {
             vm_label: None,
             relabel: None,
             host_devices: HostDevices::None,
+            devices: Vec::new(),
             files: Vec::new(),
             image_volumes: Vec::new(),
             sub_paths: Vec::new(),

@@ -22,7 +22,7 @@ use crate::{
         files::{
             app_armor::{self, AppArmorParts, Places},
             sub_path::Stage,
-            wire::RelabelText,
+            wire::{MountedText, RelabelText},
             work::{Answer, Called, FILES, PATH, TREE, Work},
         },
         host::Host,
@@ -64,8 +64,11 @@ async fn relabel(host: &Host, request: &StartRequest, own_shm: Option<PathBuf>) 
 /// The work, and the first path that it looks at.
 fn labels(plan: &ContainerPlan, own_shm: Option<PathBuf>) -> Option<(String, Work)> {
     let Relabel { label, places } = plan.relabel.as_ref()?;
-    let shm =
-        own_shm.map(|path| RelabelText { root: path.display().to_string(), part: None, is_mount: true });
+    let shm = own_shm.map(|path| RelabelText {
+        root: path.display().to_string(),
+        part: None,
+        mounted: MountedText::Memory,
+    });
     let places: Vec<RelabelText> = places.iter().map(Into::into).chain(shm).collect();
     let path = places.first()?.root.clone();
     Some((path, Work::Relabel { label: label.clone(), places }))
@@ -94,12 +97,14 @@ async fn without_labels(host: &Arc<Host>, request: &Arc<StartRequest>) -> Result
         profile: plan.seccomp_file.clone(),
         app_armor: AppArmorParts::of(plan.app_armor.as_ref()),
         devices: plan.host_devices == HostDevices::All,
+        volumes: plan.devices.iter().map(|device| device.host.clone()).collect(),
     };
     match host.work(pod, Called { what: &what, path, sort, within }, &work).await? {
-        Answer::Parts { profile, app_armor, devices } => {
-            let devices: Vec<HostDevice> = devices.into_iter().map(Into::into).collect();
+        Answer::Parts { profile, app_armor, devices, volumes } => {
+            let [devices, volumes] = [devices, volumes]
+                .map(|found| found.into_iter().map(Into::into).collect::<Vec<HostDevice>>());
             let (seccomp, app_armor) = (profile.as_deref(), app_armor.as_deref());
-            oci::complete(plan, NodeParts { seccomp, app_armor, devices: &devices })
+            oci::complete(plan, NodeParts { seccomp, app_armor, devices: &devices, volumes: &volumes })
                 .map_err(|error| failed(kind_of(&error), &error))
         }
         Answer::Withheld { mount, stage: Stage::OfImage(part), why } => {
@@ -122,7 +127,8 @@ fn chosen<'a>(host: &Host, plan: &'a ContainerPlan) -> Option<&'a str> {
     let root = Path::new(&host.node().paths.root);
     let sources = plan.mount_sources.iter().map(|source| source.path.as_str());
     let mut outside = sources.filter(|path| !Path::new(path).starts_with(root));
-    plan.sub_paths.first().map(|bind| bind.volume.as_str()).or_else(|| outside.next())
+    let device = plan.devices.first().map(|device| device.host.as_str());
+    plan.sub_paths.first().map(|bind| bind.volume.as_str()).or_else(|| outside.next()).or(device)
 }
 
 /// In a worker: reads what a container's spec needs of the node.
@@ -130,11 +136,42 @@ pub(in crate::effects) fn parts(
     profile: Option<&str>,
     app_armor: AppArmorParts,
     with_devices: bool,
+    volumes: &[String],
 ) -> Result<Answer, Failure> {
     let profile = profile.map(read_profile).transpose()?.flatten();
     let app_armor = app_armor::profiles(&Places::of_node(), app_armor)?;
     let found = if with_devices { devices().map_err(local("list devices in", "/dev"))? } else { Vec::new() };
-    Ok(Answer::Parts { profile, app_armor, devices: found.into_iter().map(Into::into).collect() })
+    let volumes = volumes.iter().map(|path| block_device(path)).collect::<Result<Vec<_>, Failure>>()?;
+    let [devices, volumes] = [found, volumes].map(|found| found.into_iter().map(Into::into).collect());
+    Ok(Answer::Parts { profile, app_armor, devices, volumes })
+}
+
+/// What a volume is that is a device. A link leads to it, as for containerd's CRI; nothing is opened.
+fn block_device(path: &str) -> Result<HostDevice, Failure> {
+    let metadata = fs::metadata(path).map_err(local("look at", path))?;
+    match of_metadata(PathBuf::from(path), &metadata) {
+        Some(device) if device.kind == HostDeviceKind::Block => Ok(device),
+        Some(_) | None => Err(config(format!("{path:?} is not a block device"))),
+    }
+}
+
+/// The device that a file is.
+fn of_metadata(path: PathBuf, metadata: &fs::Metadata) -> Option<HostDevice> {
+    let file = metadata.file_type();
+    let kind = match (file.is_char_device(), file.is_block_device()) {
+        (true, _) => HostDeviceKind::Char,
+        (false, true) => HostDeviceKind::Block,
+        (false, false) => return None,
+    };
+    Some(HostDevice {
+        path,
+        kind,
+        major: rustix::fs::major(metadata.rdev()),
+        minor: rustix::fs::minor(metadata.rdev()),
+        mode: metadata.mode() & 0o7777,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+    })
 }
 
 /// What of a failure the pod's owner sees: details would tell of the node's file system, and are only logged.
@@ -197,32 +234,16 @@ fn search(dir: &Path, depth: usize, found: &mut Vec<HostDevice>) -> io::Result<(
             }
             continue;
         }
-        let kind = if kind.is_char_device() {
-            HostDeviceKind::Char
-        } else if kind.is_block_device() {
-            HostDeviceKind::Block
-        } else {
-            continue;
-        };
-        if entry.file_name() == "console" {
-            continue;
+        if entry.file_name() != "console" {
+            found.extend(of_metadata(entry.path(), &metadata));
         }
-        found.push(HostDevice {
-            path: entry.path(),
-            kind,
-            major: rustix::fs::major(metadata.rdev()),
-            minor: rustix::fs::minor(metadata.rdev()),
-            mode: metadata.mode() & 0o7777,
-            uid: metadata.uid(),
-            gid: metadata.gid(),
-        });
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use berth_core::selinux::RelabelPlace;
+    use berth_core::selinux::{Mounted, RelabelPlace};
 
     use super::*;
     use crate::effects::kinds::tests::start;
@@ -242,9 +263,13 @@ mod tests {
         let label = "system_u:object_r:container_file_t:s0:c1,c2".to_owned();
         let mut plan = start().plan;
         assert_eq!(labels(&plan, Some(PathBuf::from("/run/shm"))), None);
-        let data = RelabelPlace { root: "/pod/data".to_owned(), part: Some("a".to_owned()), is_mount: false };
+        let data = RelabelPlace {
+            root: "/pod/data".to_owned(),
+            part: Some("a".to_owned()),
+            mounted: Mounted::Nothing,
+        };
         plan.relabel = Some(Relabel { label: label.clone(), places: vec![data.clone()] });
-        let shm = RelabelText { root: "/run/shm".to_owned(), part: None, is_mount: true };
+        let shm = RelabelText { root: "/run/shm".to_owned(), part: None, mounted: MountedText::Memory };
         for (own_shm, expected) in [
             (None, vec![RelabelText::from(&data)]),
             (Some(PathBuf::from("/run/shm")), vec![RelabelText::from(&data), shm]),

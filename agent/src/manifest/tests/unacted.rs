@@ -68,7 +68,7 @@ fn every_field_of_pods_is_acted_on_or_named() {
         shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations volumes";
     let container = "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources \
         restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
-        volumeMounts workingDir";
+        volumeDevices volumeMounts workingDir";
     let security = "allowPrivilegeEscalation appArmorProfile capabilities privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot \
         runAsUser seLinuxOptions seccompProfile";
     let pod_security = "appArmorProfile fsGroup fsGroupChangePolicy runAsGroup runAsNonRoot runAsUser seLinuxChangePolicy seLinuxOptions \
@@ -97,7 +97,7 @@ fn every_field_of_pods_is_acted_on_or_named() {
 #[test]
 fn every_field_of_an_ephemeral_container_is_acted_on_or_refused() {
     let acted_on = "args command env envFrom image imagePullPolicy name securityContext stdin stdinOnce targetContainerName \
-        terminationMessagePath terminationMessagePolicy tty volumeMounts workingDir";
+        terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir";
     let get = json!({ "httpGet": { "port": 80 } });
     let values = [
         ("lifecycle", json!({ "preStop": { "sleep": { "seconds": 1 } } })),
@@ -109,7 +109,6 @@ fn every_field_of_an_ephemeral_container_is_acted_on_or_refused() {
         ("restartPolicy", json!("Never")),
         ("restartPolicyRules", json!([{ "action": "Restart" }])),
         ("startupProbe", get),
-        ("volumeDevices", json!([{ "name": "a", "devicePath": "/d" }])),
     ];
     let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
     assert_eq!(others::<EphemeralContainer>("", acted_on), names);
@@ -176,11 +175,6 @@ fn what_is_not_acted_on_is_refused_or_told() {
             "/spec/volumes",
             json!([{ "name": "v", "nfs": { "server": "s", "path": "/" } }]),
         ),
-        (
-            "containers[].volumeDevices",
-            "/spec/containers/0/volumeDevices",
-            json!([{ "name": "a", "devicePath": "/d" }]),
-        ),
     ] {
         let (parent, name) = place.rsplit_once('/').unwrap();
         let found = fate(|pod| pod.pointer_mut(parent).unwrap()[name] = value);
@@ -202,7 +196,8 @@ fn resources_of_vendors_are_acted_on() {
 
 #[test]
 fn every_kind_of_volume_is_acted_on_or_refused() {
-    let known = "configMap downwardAPI emptyDir hostPath image projected secret";
+    let known =
+        "configMap downwardAPI emptyDir ephemeral hostPath image persistentVolumeClaim projected secret";
     let mut names = Vec::new();
     drop(Volume::deserialize(Names(&mut names)));
     assert!(names.len() > 20, "{names:?}");

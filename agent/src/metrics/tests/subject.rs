@@ -44,6 +44,7 @@ fn start(kind: ContainerKind) -> Act {
         vm_label: None,
         relabel: None,
         host_devices: HostDevices::None,
+        devices: Vec::new(),
         files: Vec::new(),
         image_volumes: Vec::new(),
         sub_paths: Vec::new(),

@@ -9,7 +9,8 @@ pub(super) fn fits(asked: &Scheduling, node: &NodeInfo) -> bool {
     has_labels && asked.affinity.as_ref().is_none_or(|terms| terms.iter().any(|term| fits_term(term, node)))
 }
 
-fn fits_term(term: &NodeTerm, node: &NodeInfo) -> bool {
+/// Whether a node fits all that a term asks for.
+pub(crate) fn fits_term(term: &NodeTerm, node: &NodeInfo) -> bool {
     if term.labels.is_empty() && term.fields.is_empty() {
         return false;
     }

@@ -9,6 +9,7 @@ mod occupied;
 mod preemption;
 mod resources;
 
+pub(crate) use self::affinity::fits_term;
 pub(super) use self::{occupied::Occupied, preemption::victims};
 
 use super::{NodeInfo, Taint};

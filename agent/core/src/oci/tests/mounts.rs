@@ -388,3 +388,35 @@ fn cve_2022_23648_a_volume_of_the_image_leads_nowhere_else() {
     });
     assert_eq!(many.error(), ConfigError::ImageVolumes { count: 257, max: 256 });
 }
+
+#[test]
+fn what_a_claim_has_brought_is_labelled_where_it_is_bound_and_written_unless_the_pod_says_no() {
+    use crate::{
+        selinux::SeLinux,
+        spec::{ClaimVolume, Volume, VolumeSource},
+    };
+    let contexts = "process = \"u:r:container_t:s0\"\nfile = \"u:object_r:container_file_t:s0\"\n";
+    let bound = format!("{POD}/volumes/kubernetes.io~local-volume/pv");
+    let beside = format!("{POD}-other/volumes/pv");
+    for (place, read_only, options, labelled, is_looked_at) in [
+        (bound.as_str(), false, "rbind,rprivate,rw", true, false),
+        (bound.as_str(), true, "rbind,rprivate,ro", false, false),
+        ("/srv/data", false, "rbind,rprivate,rw", false, true),
+        ("/srv/data", true, "rbind,rprivate,ro", false, true),
+        (beside.as_str(), false, "rbind,rprivate,rw", false, true),
+    ] {
+        let mut bench = bench(vec![at("/data")]);
+        bench.node.se_linux = Some(SeLinux::of(contexts, 1024));
+        bench.level = Some("s0:c5,c9");
+        let claim = ClaimVolume { name: "mine".into(), read_only, is_of_pod: false };
+        bench.volumes = [(VolumeName::new("data"), place.into())].into();
+        bench.pod.volumes =
+            vec![Volume { name: VolumeName::new("data"), source: VolumeSource::Claim(claim) }];
+        assert!(line(&bench, "/data").contains(options), "{place} {read_only}");
+        let plan = bench.plan().unwrap();
+        let places = plan.relabel.unwrap().places;
+        assert_eq!(places.iter().any(|one| one.root == place), labelled, "{place} {read_only}");
+        let sources: Vec<&str> = plan.mount_sources.iter().map(|source| source.path.as_str()).collect();
+        assert_eq!(sources.contains(&place), is_looked_at, "{place}");
+    }
+}

@@ -4,7 +4,7 @@ use super::Bench;
 use crate::{
     id::VolumeName,
     oci::{HandlerTerms, PrivilegedDevices, with_terms},
-    selinux::{RelabelPlace, SeLinux},
+    selinux::{Mounted, RelabelPlace, SeLinux},
     spec::{
         ContentKind, ContentVolume, HostPathType, IpcMode, Medium, Mount, MountPropagation, NetworkMode,
         RecursiveReadOnly, SeLinuxOptions, SubPath, Volume, VolumeSource,
@@ -29,7 +29,10 @@ fn mount(bench: &mut Bench, source: VolumeSource, path: &str, sub_path: SubPath)
     let name = VolumeName::new(format!("v{}", bench.pod.volumes.len()));
     let place = match &source {
         VolumeSource::HostPath { path, .. } => path.clone(),
-        VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) | VolumeSource::Image { .. } => {
+        VolumeSource::EmptyDir { .. }
+        | VolumeSource::Content(_)
+        | VolumeSource::Claim(_)
+        | VolumeSource::Image { .. } => {
             format!("{POD}/volumes/{name}")
         }
     };
@@ -57,9 +60,13 @@ fn empty_dir() -> VolumeSource {
 fn labelled(bench: &Bench) -> Vec<String> {
     let relabel = bench.plan().unwrap().relabel.unwrap();
     assert_eq!(relabel.label, "system_u:object_r:container_file_t:s0:c5,c9");
-    let text = |RelabelPlace { root, part, is_mount }: &RelabelPlace| {
+    let text = |RelabelPlace { root, part, mounted }: &RelabelPlace| {
         let root = root.strip_prefix(&format!("{POD}/")).unwrap_or_else(|| panic!("{root} is the node's"));
-        let mounted = if *is_mount { " that is mounted" } else { "" };
+        let mounted = match mounted {
+            Mounted::Nothing => "",
+            Mounted::Memory => " that is mounted",
+            Mounted::Bound => " that is bound",
+        };
         part.as_ref().map_or_else(|| root.to_owned(), |part| format!("{root} {part}")) + mounted
     };
     relabel.places.iter().map(text).collect()

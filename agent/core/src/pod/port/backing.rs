@@ -41,7 +41,9 @@ pub(super) fn backing(pod: &Pod, volume: &VolumeSource, config: &NodeConfig) -> 
     let (medium, size_limit_bytes) = match volume {
         VolumeSource::EmptyDir { medium, size_limit_bytes } => (*medium, *size_limit_bytes),
         VolumeSource::Content(content) => (content.kind.medium(), None),
-        VolumeSource::HostPath { .. } | VolumeSource::Image { .. } => (Medium::Disk, None),
+        VolumeSource::HostPath { .. } | VolumeSource::Claim(_) | VolumeSource::Image { .. } => {
+            (Medium::Disk, None)
+        }
     };
     match medium {
         Medium::Disk => Ok(Backing::Disk),

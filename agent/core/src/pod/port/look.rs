@@ -16,6 +16,7 @@ use crate::{
     failure::Failure,
     id::{Attempt, OpId, PodName, SandboxId, VolumeName},
     ops::Ops,
+    paths,
     pod::{
         actual::{Life, Stage},
         machine::PodMachine,
@@ -45,6 +46,8 @@ pub struct LookRequest {
     pub dirs: Option<PodName>,
     /// Volumes below the pod's directory.
     pub volumes: Vec<Volume>,
+    /// Where volumes of claims are bound there.
+    pub bound: Vec<(VolumeName, String)>,
     /// Absolute paths of files that containers mount.
     pub files: Vec<String>,
 }
@@ -162,7 +165,7 @@ fn request(life: &Life, config: &NodeConfig) -> Option<LookRequest> {
         VolumeSource::EmptyDir { .. } | VolumeSource::Content(_) | VolumeSource::Image { .. } => {
             actual.volumes.get(&volume.name).is_some_and(|volume| volume.ready().is_some())
         }
-        VolumeSource::HostPath { .. } => false,
+        VolumeSource::HostPath { .. } | VolumeSource::Claim(_) => false,
     };
     let is_to_stay = record.replacing.is_none();
     let request = LookRequest {
@@ -170,7 +173,24 @@ fn request(life: &Life, config: &NodeConfig) -> Option<LookRequest> {
         cgroup: actual.cgroup.ready().map(|()| cgroup::request(life, config)),
         dirs: actual.dirs.ready().map(|()| record.name.clone()),
         volumes: life.spec.volumes.iter().filter(is_own).cloned().collect(),
+        bound: bound(life, config),
         files: files(life, config).into_iter().map(|file| file.path).collect(),
     };
     (request != LookRequest::default()).then_some(request)
+}
+
+/// What claims have brought is looked at where it is bound for the pod; a path or a device of the node is not.
+fn bound(life: &Life, config: &NodeConfig) -> Vec<(VolumeName, String)> {
+    let dir = format!("{}/", paths::pod_dir(&config.paths, &life.spec.uid));
+    let place = |volume: &Volume| match volume.source {
+        VolumeSource::Claim(_) => {
+            let place = life.actual.volumes.get(&volume.name)?.ready()?;
+            place.starts_with(&dir).then(|| (volume.name.clone(), place.clone()))
+        }
+        VolumeSource::EmptyDir { .. }
+        | VolumeSource::Content(_)
+        | VolumeSource::HostPath { .. }
+        | VolumeSource::Image { .. } => None,
+    };
+    life.spec.volumes.iter().filter_map(place).collect()
 }

@@ -21,7 +21,7 @@ use crate::{
         resource::{EndedEffect, Resource, Retry},
     },
     record::VolumeImage,
-    spec::{ObjectKey, Pod, Volume},
+    spec::{ObjectKey, Pod, Volume, VolumeSource},
     time::Mono,
     users::HostIds,
 };
@@ -155,7 +155,9 @@ impl PodMachine {
             self.image_volume_failed(name, &result);
         } else {
             let prefix = format!("MountVolume.SetUp failed for volume {:?} : ", name.as_str());
-            self.complain(&result, "FailedMount", &prefix);
+            // Of a claim, what failed says itself which step it was and what it is about.
+            let is_claim = is_claim(&self.life.spec, name);
+            self.complain(&result, "FailedMount", if is_claim { "" } else { &prefix });
         }
         let made = made(result);
         let actual = &mut self.life.actual;
@@ -190,6 +192,10 @@ impl PodMachine {
 #[must_use]
 pub fn not_mounted(why: &str) -> String {
     format!("failed to mount image volume: ImageVolumeMountFailed: {why}")
+}
+
+fn is_claim(pod: &Pod, name: &VolumeName) -> bool {
+    pod.volume(name).is_some_and(|volume| matches!(volume.source, VolumeSource::Claim(_)))
 }
 
 fn due(again_in: Option<Duration>, now: Mono) -> Option<Refresh> {

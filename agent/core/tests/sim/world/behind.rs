@@ -53,8 +53,9 @@ impl Behind {
         ];
         let asked = asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, finding)| finding);
         let volumes = request.volumes.iter().map(|volume| Finding::Volume(volume.name.clone()));
+        let bound = request.bound.iter().map(|(name, _)| Finding::Volume(name.clone()));
         let netns = request.netns.iter().filter(|id| self.netns.contains(*id)).map(|_| Finding::Netns);
-        asked.chain(volumes).filter(is_gone).chain(netns).collect()
+        asked.chain(volumes).chain(bound).filter(is_gone).chain(netns).collect()
     }
 }
 

@@ -9,15 +9,18 @@ use berth_core::{
     id::PodUid,
     observation::ObservedTask,
     oci::Accounts,
+    paths,
     pod::port::{
         network::NetnsRequest,
         start::{StartRequest, TaskRequest},
         volume::VolumeRequest,
     },
-    spec::NetworkMode,
+    spec::{NetworkMode, VolumeSource},
     status::NetworkStatus,
     time::Now,
 };
+
+use crate::pods;
 
 use super::{Container, Given, Sandbox, World, failure, users};
 
@@ -96,8 +99,18 @@ impl World {
         }
         let volume = (pod.clone(), request.volume.name.clone());
         *self.contents.made.entry(volume.clone()).or_default() += 1;
+        let claim = match &request.volume.source {
+            VolumeSource::Claim(claim) => Some(&claim.name),
+            _ => None,
+        };
         if self.contents.is_missing {
-            return Err(failure(FailureKind::Transient, "configmap \"m\" not found"));
+            return Err(match claim {
+                Some(name) => {
+                    let why = format!("error processing PVC default/{name}: PVC is not bound");
+                    failure(FailureKind::Config, &why)
+                }
+                None => failure(FailureKind::Transient, "configmap \"m\" not found"),
+            });
         }
         match &request.image {
             Some(image) => self.make_volume_layer(request, image),
@@ -108,7 +121,11 @@ impl World {
         }
         self.volumes.insert(volume);
         let again_in = self.contents.again_in;
-        Ok(Outcome::Volume { path: format!("/volumes/{}", request.volume.name), again_in })
+        let path = match claim {
+            Some(name) => paths::local_volume(&pods::node().paths, pod, name),
+            None => format!("/volumes/{}", request.volume.name),
+        };
+        Ok(Outcome::Volume { path, again_in })
     }
 
     pub(super) fn start(

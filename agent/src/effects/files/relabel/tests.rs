@@ -42,7 +42,7 @@ impl Bed {
 
     fn relabel(&self, part: Option<&str>) -> Result<(), String> {
         let root = self.volume.display().to_string();
-        let place = RelabelText { root, part: part.map(str::to_owned), is_mount: false };
+        let place = RelabelText { root, part: part.map(str::to_owned), mounted: MountedText::Nothing };
         relabel(LABEL, &place).map_err(|failure| failure.message)
     }
 
@@ -97,13 +97,17 @@ fn another_label_is_replaced_and_the_same_one_is_not_written_again() {
 fn a_file_is_labelled_alone() {
     let bed = Bed::new();
     let nodes = bed.dir.path().join("nodes");
-    let place = RelabelText { root: nodes.display().to_string(), part: None, is_mount: false };
+    let place = RelabelText { root: nodes.display().to_string(), part: None, mounted: MountedText::Nothing };
     relabel(LABEL, &place).unwrap();
     assert!(has_label(&nodes) && !has_label(bed.dir.path()) && !bed.has_label(""));
     // A link in its place is not followed.
     let link = bed.dir.path().join("link");
     symlink(&bed.volume, &link).unwrap();
-    relabel(LABEL, &RelabelText { root: link.display().to_string(), part: None, is_mount: false }).unwrap();
+    relabel(
+        LABEL,
+        &RelabelText { root: link.display().to_string(), part: None, mounted: MountedText::Nothing },
+    )
+    .unwrap();
     assert!(has_label(&link) && !bed.has_label(""));
 }
 
@@ -151,26 +155,28 @@ fn cve_2021_43816_what_is_mounted_over_a_volume_is_not_labelled() {
     let bed = Bed::new();
     let nodes = bed.dir.path().join("of-node");
     fs::create_dir_all(nodes.join("a")).unwrap();
-    let place = |part: Option<&str>, is_mount| {
+    let place = |part: Option<&str>, mounted| {
         let root = bed.volume.display().to_string();
-        relabel(LABEL, &RelabelText { root, part: part.map(str::to_owned), is_mount }).unwrap();
+        relabel(LABEL, &RelabelText { root, part: part.map(str::to_owned), mounted }).unwrap();
     };
     with_own_mounts(|| {
         tmpfs(&bed.volume);
         fs::write(bed.volume.join("file"), "").unwrap();
-        place(None, false);
-        place(Some("file"), false);
+        place(None, MountedText::Nothing);
+        place(Some("file"), MountedText::Nothing);
         assert!(!bed.has_label("") && !bed.has_label("file"));
         // A volume may be a file system of its own.
-        place(None, true);
+        place(None, MountedText::Memory);
         assert!(bed.has_label("") && bed.has_label("file"));
 
         mount(Some(&nodes), &bed.volume, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
-        for is_mount in [false, true] {
-            place(None, is_mount);
-            place(Some("a"), is_mount);
+        for mounted in [MountedText::Nothing, MountedText::Memory] {
+            place(None, mounted);
+            place(Some("a"), mounted);
         }
         assert!(!has_label(&nodes) && !has_label(&nodes.join("a")));
+        place(Some("a"), MountedText::Bound);
+        assert!(!has_label(&nodes) && has_label(&nodes.join("a")));
     });
 }
 
@@ -198,7 +204,7 @@ fn a_file_system_without_labels_stays_as_it_is_and_other_failures_are_told() {
             format!("relabel {path:?} with {LABEL:?} failed: Read-only file system (os error 30)")
         );
     });
-    let place = RelabelText { root: format!("{path}/gone"), part: None, is_mount: false };
+    let place = RelabelText { root: format!("{path}/gone"), part: None, mounted: MountedText::Nothing };
     assert!(relabel(LABEL, &place).unwrap_err().message.ends_with("(os error 2)"));
 }
 
