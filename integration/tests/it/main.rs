@@ -34,6 +34,7 @@ mod cpu_time;
 mod crash;
 mod dead_fs;
 mod demo;
+mod empty_dirs;
 mod escapes;
 mod examples;
 mod fake_containerd;
@@ -135,6 +136,7 @@ fn of_nodes() -> impl Iterator<Item = suite::Test> {
         checkpoint::tests(),
         kills::tests(),
         by_ctr::tests(),
+        empty_dirs::tests(),
         escapes::tests(),
         examples::tests(),
         cgroup_files::tests(),

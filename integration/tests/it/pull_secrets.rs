@@ -9,19 +9,23 @@ use berth_integration::cluster::{self, Cluster};
 use berth_integration::containerd::ctr;
 use berth_integration::files;
 use berth_integration::lab::World;
-use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::registry::ACCOUNT;
 use serde_json::{Value, json};
 
 use crate::api_away::followed;
 use crate::canary::Canary;
 use crate::crash::dies_at_once;
+use crate::images::of_image;
 use crate::kit::{eventually, go_on, wait_at};
 use crate::registries::{GUARDED, certificate};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![test("pull_secrets::an_image_is_for_pods_that_could_have_pulled_it", of_whom)]
+    vec![
+        test("pull_secrets::an_image_is_for_pods_that_could_have_pulled_it", of_whom),
+        test("pull_secrets::accounts_of_the_node_pull_for_all_its_pods", of_the_node),
+    ]
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -165,6 +169,76 @@ fn without_the_server(cluster: &mut Cluster, node: &mut Node) -> Result<()> {
     cluster.wait_for(&path("has"), "told of its restart", is_told).map(drop)
 }
 
+/// A pod whose secret is another one with the same account has the image, and is known to from then on.
+fn has_another(cluster: &Cluster) -> Result<()> {
+    cluster.create(PODS, &pod("same", &["none", "same"]))?;
+    cluster.wait_for(&path("same"), "ready", is_ready)?;
+    eventually("the secret that fits to be kept", &true, || {
+        Ok(records()?.iter().any(|record| record.contains("\"same\"") && record.contains("\"account\"")))
+    })?;
+    eventually("what it found", &1, || Ok(told(cluster, "same", "Pulled")?.len()))?;
+    let pulled = told(cluster, "same", "Pulled")?;
+    ensure!(pulled[0].contains("already present on machine and can be accessed by the pod"), "{pulled:?}");
+    Ok(())
+}
+
+/// By a file, and by a program that is asked for them.
+fn of_the_node() -> Result<()> {
+    let host = format!("localhost:{GUARDED}");
+    let auth = json!({ &host: { "username": ACCOUNT.0, "password": ACCOUNT.1 } });
+    let dir = World::here()?.root().join("accounts");
+    fs::create_dir(&dir)?;
+    let config = dir.join("providers.json");
+    let providers = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig",
+        "providers": [{
+            "name": "accounts", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "matchImages": [&host], "defaultCacheDuration": "0s",
+        }],
+    });
+    files::write(&config, providers.to_string())?;
+    let answer = json!({
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "kind": "CredentialProviderResponse",
+        "cacheKeyType": "Registry", "auth": &auth,
+    });
+    let by_program = vec![
+        format!("--image-credential-provider-config={}", config.display()),
+        format!("--image-credential-provider-bin-dir={}", dir.display()),
+    ];
+    let file = Path::new(ROOT_DIR).join("config.json");
+    let mut node = Node::prepare(&Settings::with_registry())?;
+    let (ca, key) = certificate(node.world.root(), "ours")?;
+    let registry = node.registry.as_ref().context("registry")?.guarded(GUARDED, &ca, &key)?;
+    let trusted = format!("ca = \"{}\"\n", ca.display());
+    node.containerd.add_registry_with(&host, &format!("https://{host}"), &trusted)?;
+    node.agent.start()?;
+    let web = of_image("web", &image(), "Always", json!({}));
+    node.apply("web", &web)?;
+    let is_refused = |pod: &PodState| pod.to_string().contains("401 Unauthorized");
+    node.wait("web", "refused", POD_LIMIT, is_refused)?;
+    node.remove("web")?;
+    node.gone("web")?;
+
+    files::write(&file, json!({ "auths": &auth }).to_string())?;
+    let has_come = |node: &Node| -> Result<()> {
+        node.apply("web", &web)?;
+        node.ready("web")?;
+        let everybody = |record: &String| record.contains("\"nodePodsAccessible\":true");
+        same("records for all pods of the node", records()?.iter().filter(|one| everybody(one)).count(), 1)?;
+        node.remove("web")?;
+        node.gone("web")
+    };
+    has_come(&node)?;
+    files::remove(&file)?;
+    files::write_program(dir.join("accounts"), &format!("#!/bin/sh\ncat >/dev/null\necho '{answer}'\n"))?;
+    node.agent.kill()?;
+    node.set_agent(&Settings { flags: by_program, ..Settings::with_registry() })?;
+    node.agent.start()?;
+    has_come(&node)?;
+    registry.stop()?;
+    node.end()
+}
+
 fn of_whom() -> Result<()> {
     let mut cluster = Cluster::start(&World::here()?.root().join("cluster"), &cluster::Settings::default())?;
     let kubeconfig = format!("--kubeconfig={}", cluster.node_kubeconfig(NODE_NAME)?.display());
@@ -181,11 +255,15 @@ fn of_whom() -> Result<()> {
     }
     cut_off(&cluster, &mut node)?;
 
-    cluster.create(PODS, &pod("has", &["account"]))?;
+    // Each that fits is tried, until one works.
+    cluster.create(PODS, &pod("has", &["wrong", "account"]))?;
     cluster.wait_for(&path("has"), "ready", is_ready)?;
     let record = records()?.into_iter().find(|record| record.contains(&format!("localhost:{GUARDED}")));
     let record = record.context("no record of the pull")?;
-    ensure!(record.contains("\"account\"") && !record.contains(ACCOUNT.1), "{record}");
+    ensure!(
+        record.contains("\"account\"") && !record.contains("\"wrong\"") && !record.contains(ACCOUNT.1),
+        "{record}"
+    );
     by_alias(&cluster, &node, &trusted)?;
     without_the_server(&mut cluster, &mut node)?;
 
@@ -193,11 +271,7 @@ fn of_whom() -> Result<()> {
     for (name, secrets) in [("bare", &[][..]), ("wrong", &["wrong"]), ("missing", &["none"])] {
         cluster.create(PODS, &pod(name, secrets))?;
     }
-    cluster.create(PODS, &pod("same", &["none", "same"]))?;
-    cluster.wait_for(&path("same"), "ready", is_ready)?;
-    eventually("what it found", &1, || Ok(told(&cluster, "same", "Pulled")?.len()))?;
-    let pulled = told(&cluster, "same", "Pulled")?;
-    ensure!(pulled[0].contains("already present on machine and can be accessed by the pod"), "{pulled:?}");
+    has_another(&cluster)?;
     let reason = "FailedToRetrieveImagePullSecret";
     let message =
         "Unable to retrieve some image pull secrets (none); attempting to pull the image may not succeed.";

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::kit::{FOR_EVER, IMAGE, eventually, inside, pod, shell};
+use crate::kit::{FOR_EVER, IMAGE, eventually, inside, pod, shell, sleeper};
 use crate::suite::{Test, same, test};
 
 /// What tells one boot from another.
@@ -133,6 +133,9 @@ fn layers() -> Result<()> {
     node.agent.start()?;
     let records = Records::open()?;
     eventually("layers to go", &Vec::new(), || records.snapshots_in_use())?;
+    // Which makes the directories that a reboot takes.
+    node.apply("next", &sleeper("next"))?;
+    node.ready("next")?;
     node.clear()?;
     node.end()
 }

@@ -189,7 +189,7 @@ fn containerd_dies() -> Result<()> {
 fn waits() -> Result<()> {
     let node = Node::start()?;
     let manifest = json!({
-        "initContainers": [shell("first", &wait_at("door"), json!({}))],
+        "initContainers": [shell("first", &format!("{}; exit 0", wait_at("door")), json!({}))],
         "containers": [shell("main", "exec sleep infinity", json!({}))],
     });
     node.apply("waits", &pod("waits", manifest))?;
