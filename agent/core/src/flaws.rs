@@ -2,7 +2,7 @@
 //!
 //! They are told and not refused: a distribution may have mended one without another number.
 
-use semver::Version;
+use semver::{Prerelease, Version};
 
 /// A program that the agent has containers run by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ const CONTAINERD: Fixes = Fixes {
 /// What is known of a program's version, as it writes it. `None` too for what is no version.
 #[must_use]
 pub fn flaw(program: Program, version: &str) -> Option<Flaw> {
-    let version = Version::parse(version.trim().trim_start_matches('v')).ok()?;
+    let version = released(version.trim().trim_start_matches('v'))?;
     let Fixes { known_as, lines } = match program {
         Program::Containerd => CONTAINERD,
         Program::Runc => RUNC,
@@ -51,6 +51,18 @@ pub fn flaw(program: Program, version: &str) -> Option<Flaw> {
     let fixed_in =
         lines.into_iter().find(|line| (line.major, line.minor) >= (version.major, version.minor))?;
     (version.cmp_precedence(&fixed_in).is_lt()).then_some(Flaw { known_as, fixed_in })
+}
+
+/// The release that a version is of: what a distribution adds to it is none of upstream's, and a pre-release is what upstream calls so.
+fn released(text: &str) -> Option<Version> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let mut version = Version::parse(&text[..end]).ok()?;
+    let pre = text[end..].strip_prefix('-').unwrap_or_default();
+    let pre = pre.split(['~', '+', '-']).next().unwrap_or_default();
+    if ["rc", "beta", "alpha"].iter().any(|stage| pre.starts_with(stage)) {
+        version.pre = Prerelease::new(pre).ok()?;
+    }
+    Some(version)
 }
 
 #[cfg(test)]
@@ -67,6 +79,9 @@ mod tests {
             ("1.0.0-rc93", Some("1.2.8")),
             ("1.1.5+ds1", Some("1.2.8")),
             ("1.2.7", Some("1.2.8")),
+            ("1.1.12-0ubuntu2~22.04.1", Some("1.2.8")),
+            ("1.3.3-0ubuntu1", None),
+            ("1.3.2-0ubuntu1", Some("1.3.3")),
             ("1.2.8", None),
             ("1.2.10", None),
             ("1.3.0", Some("1.3.3")),
@@ -93,6 +108,8 @@ mod tests {
             ("2.1.9", None),
             ("2.0.0-rc.1+unknown", Some("2.0.10")),
             ("1.7.30", Some("2.0.10")),
+            ("1.7.24~ds1", Some("2.0.10")),
+            ("2.1.3-0ubuntu3~24.04.1", Some("2.1.9")),
             ("v2.2.5", None),
             ("v2.3.1", Some("2.3.2")),
             ("v2.4.0-beta.0", None),

@@ -107,6 +107,11 @@ impl UnderWay {
         }
     }
 
+    /// Whether one of them has not ended.
+    pub(in crate::effects) fn is_under_way(&self) -> bool {
+        self.count > 0
+    }
+
     /// Whether the name pointed at this before any of them began: they have not brought it.
     pub(in crate::effects) fn has_found(&self, target: &str) -> bool {
         self.preloaded.as_deref() == Some(target)
@@ -143,8 +148,10 @@ mod tests {
             let (last, before) = ends.split_last().unwrap();
             for came in before {
                 assert_eq!(under_way.ended(*came), None, "{ends:?}: others are under way");
+                assert!(under_way.is_under_way());
             }
             assert_eq!(under_way.ended(*last), Some(expected), "{ends:?}");
+            assert!(!under_way.is_under_way());
         }
     }
 

@@ -12,14 +12,14 @@ use berth_integration::node::{Node, POD_LIMIT, PodState};
 use berth_integration::registry::Registry;
 use serde_json::{Value, json};
 
-use crate::kit::{IMAGE, events, logged, pod, sleeper, with};
+use crate::kit::{IMAGE, events, eventually, logged, pod, sleeper, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("images::pull_policies", policies),
         test("images::who_may_have_what_is_there_by_policy", verified),
-        test("images::what_was_there_is_still_there_when_containerd_dies_in_a_pull", dies),
+        test("images::what_was_there_is_still_there_after_pulls_that_brought_nothing", dies),
         test("images::an_image_by_its_id", by_id),
         test("images::one_of_the_platforms_of_an_index", platforms),
         test("images::names_and_tags_that_are_not_there", missing),
@@ -113,11 +113,18 @@ fn verified() -> Result<()> {
     node.end()
 }
 
-/// Nobody knows then what the pull has brought.
+/// Nobody knows at first what such a pull has brought, nor one that is given up. The next agent gives the image to everybody too.
 fn dies() -> Result<()> {
     let mut node = Node::start()?;
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     node.containerd.add_registry(&Registry::host(), &format!("http://{}", silent.local_addr()?))?;
+    node.apply("always", &of_image("always", IMAGE, "Always", json!({})))?;
+    let (_given_up, _by) = silent.accept()?;
+    let begun = || Ok(files::list(Path::new(ROOT_DIR).join("image_manager/pulling"))?.len());
+    same("pulls that are under way", begun()?, 1)?;
+    node.remove("always")?;
+    node.gone("always")?;
+    eventually("a pull that was given up to be known to have brought nothing", &0, begun)?;
     node.apply("always", &of_image("always", IMAGE, "Always", json!({})))?;
     let (_asked, _by) = silent.accept()?;
     node.containerd.kill()?;
@@ -132,8 +139,9 @@ fn dies() -> Result<()> {
     for lease in ctr_rows(&["leases", "list"])? {
         ctr(&["leases", "delete", &lease[0]])?;
     }
-    let begun = files::list(Path::new(ROOT_DIR).join("image_manager/pulling"))?;
-    same("pulls of which nobody knows", begun.len(), 1)?;
+    eventually("pulls of which nobody knows", &0, begun)?;
+    node.agent.stop()?;
+    node.agent.start()?;
     node.apply("never", &of_image("never", IMAGE, "Never", json!({})))?;
     node.ready("never")?;
     node.end()

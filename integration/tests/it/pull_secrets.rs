@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{NODE_NAME, ROOT_DIR, STATE_DIR, Settings};
 use berth_integration::cluster::{self, Cluster};
-use berth_integration::containerd::ctr;
+use berth_integration::containerd::{ctr, ctr_rows};
 use berth_integration::files;
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
@@ -145,10 +145,55 @@ fn cut_off(cluster: &Cluster, node: &mut Node) -> Result<()> {
     let names = ctr(&["images", "list", "--quiet"])?;
     ensure!(names.lines().any(|name| name == image()), "the image has not come: {names}");
     cluster.create(PODS, &pod("early", &[]))?;
+    // By its id it is the same image.
+    let id = id_of(&image())?;
+    cluster.create(PODS, &never("early-id", &id, &[]))?;
     node.agent.start()?;
     cluster.wait_for(&path("early"), "refused by the registry", is_refused)?;
-    cluster.request("DELETE", &path("early"), "application/json", &json!({}))?;
-    cluster.wait_gone(&path("early"))
+    cluster.wait_for(&path("early-id"), "refused", is_not_there)?;
+    for pod in ["early", "early-id"] {
+        cluster.request("DELETE", &path(pod), "application/json", &json!({}))?;
+        cluster.wait_gone(&path(pod))?;
+    }
+    Ok(())
+}
+
+/// The id of an image, by what the node has of it.
+fn id_of(image: &str) -> Result<String> {
+    let rows = ctr_rows(&["images", "list"])?;
+    let row = rows.iter().find(|row| row[0] == image).context("no such image")?;
+    let manifest: Value = serde_json::from_str(&ctr(&["content", "get", &row[2]])?)?;
+    Ok(manifest["config"]["digest"].as_str().context("no config")?.to_owned())
+}
+
+fn never(name: &str, image: &str, secrets: &[&str]) -> Value {
+    let mut pod = pod_of(name, image, secrets);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = json!("Never");
+    pod
+}
+
+fn is_not_there(pod: &Value) -> bool {
+    pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ErrImageNeverPull"
+}
+
+/// By its id it was pulled by nobody, and by its digest as by its tag.
+fn by_other_names(cluster: &Cluster, id: &str) -> Result<()> {
+    for (name, secrets) in [("id-bare", &[][..]), ("id-account", &["account"])] {
+        cluster.create(PODS, &never(name, id, secrets))?;
+        cluster.wait_for(&path(name), "refused", is_not_there)?;
+    }
+    let names = ctr(&["images", "list", "--quiet"])?;
+    let is_digest = |name: &&str| name.starts_with(&format!("localhost:{GUARDED}/busybox@"));
+    let digest = names.lines().find(is_digest).context("no digest")?;
+    cluster.create(PODS, &never("digest-bare", digest, &[]))?;
+    cluster.create(PODS, &never("digest-account", digest, &["account"]))?;
+    cluster.wait_for(&path("digest-bare"), "refused", is_not_there)?;
+    cluster.wait_for(&path("digest-account"), "ready", is_ready)?;
+    for name in ["id-bare", "id-account", "digest-bare", "digest-account"] {
+        cluster.request("DELETE", &path(name), "application/json", &json!({}))?;
+        cluster.wait_gone(&path(name))?;
+    }
+    Ok(())
 }
 
 /// A container of an earlier agent ends while the API server is away. Its image is on the node, for pods that have the secret.
@@ -272,6 +317,8 @@ fn of_whom() -> Result<()> {
         cluster.create(PODS, &pod(name, secrets))?;
     }
     has_another(&cluster)?;
+    let id = serde_json::from_str::<Value>(&record)?["imageRef"].as_str().context("no id")?.to_owned();
+    by_other_names(&cluster, &id)?;
     let reason = "FailedToRetrieveImagePullSecret";
     let message =
         "Unable to retrieve some image pull secrets (none); attempting to pull the image may not succeed.";
@@ -298,7 +345,6 @@ fn of_whom() -> Result<()> {
         cluster.wait_gone(&path(name))?;
     }
     // With the image goes what was kept of its pull.
-    let id = serde_json::from_str::<Value>(&record)?["imageRef"].as_str().context("no id")?.to_owned();
     let names = ctr(&["images", "list", "--quiet"])?;
     let of_image = |name: &&str| name.contains(&format!("localhost:{GUARDED}")) || **name == *id;
     for name in names.lines().filter(of_image) {

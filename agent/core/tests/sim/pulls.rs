@@ -58,10 +58,18 @@ fn waits_for(run: &Run, pod: &str) -> String {
     }
 }
 
+fn is_look(effect: &Effect) -> bool {
+    matches!(effect, Effect::Node { act: NodeAct::InspectImage(one), .. } if one.image == late())
+}
+
 /// Does all that can be done without time passing and without pulls of the image.
 fn settle_but_pulls(run: &mut Run) {
+    settle_but(run, is_pull);
+}
+
+fn settle_but(run: &mut Run, is_held: fn(&Effect) -> bool) {
     loop {
-        if let Some(at) = run.open.iter().position(|effect| !is_pull(effect)) {
+        if let Some(at) = run.open.iter().position(|effect| !is_held(effect)) {
             run.perform(at);
             run.deliver(0);
         } else if run.world.has_news() {
@@ -197,8 +205,60 @@ fn an_image_that_comes_by_another_way_is_not_waited_for() {
         let running = run.world.running(&uid("web"), "main").is_some();
         assert!(running || waits_for(run, "web") == "ImagePullBackOff", "what is shown stays");
     });
-    assert!(run.world.running(&uid("web"), "main").is_some());
+    let main = run.world.running(&uid("web"), "main").expect("it is looked for");
     assert_eq!(pulls(&run), before);
+
+    // What failed is past: a look that takes its time shows nothing of it.
+    run.world.exit(&main, 1, run.now);
+    settle_but(&mut run, is_look);
+    run.advance(Duration::from_secs(11), |run| settle_but(run, is_look));
+    assert!(run.open.iter().any(is_look), "{:?}", run.open);
+    let state = &run.world.statuses[&uid("web")].containers[0].state;
+    assert!(matches!(state, ContainerState::Terminated(_)), "{state:?}");
+}
+
+/// containerd says that its call was cancelled, and whoever comes then has no part in that.
+#[test]
+fn who_comes_after_a_pull_was_given_up_is_not_told_of_it() {
+    let mut run = Run::new();
+    let with_late = |name: &str| {
+        let mut pod = pods::pod(name, &["main"]);
+        pods::edit(&mut pod, "main").image = late();
+        pod
+    };
+    run.want(with_late("web"));
+    settle_but_pulls(&mut run);
+    assert_eq!(pulls(&run), 1);
+    run.unwant("web");
+    run.want(with_late("next"));
+    settle_but_pulls(&mut run);
+    let pull = run.open.iter().position(is_pull).and_then(|at| run.open.remove(at)).expect("the pull");
+    run.world.registry.insert(late());
+    run.finished.push_back((pull.op(), Err(failure(FailureKind::ImagePull, "given up"))));
+    run.settle();
+    assert_eq!(complaints(&run), Vec::<String>::new());
+    assert_eq!(pulls(&run), 2);
+    assert!(run.world.running(&uid("next"), "main").is_some());
+}
+
+/// The secret is what has to be mended, not the image.
+#[test]
+fn a_pull_secret_that_is_wrong_is_told_also_where_nothing_may_be_pulled() {
+    for policy in [ImagePullPolicy::Never, ImagePullPolicy::IfNotPresent] {
+        let [mut pod, _] = with_secret();
+        pods::edit(&mut pod, "main").pull_policy = policy;
+        let mut run = Run::new();
+        run.world.images.insert(late());
+        run.want(pod);
+        settle_but(&mut run, is_look);
+        let look = run.open.iter().position(is_look).and_then(|at| run.open.remove(at)).expect("the look");
+        run.finished.push_back((look.op(), Err(failure(FailureKind::Config, "no accounts"))));
+        run.settle();
+        assert_eq!(complaints(&run), ["uid-web/main Failed: Error: no accounts"], "{policy:?}");
+        assert_eq!((waits_for(&run, "web"), pulls(&run)), ("no accounts".to_owned(), 0));
+        changed(&mut run, ObjectKind::Secret, "s");
+        assert!(run.world.running(&uid("web"), "main").is_some(), "{policy:?}");
+    }
 }
 
 /// It was asked for with what there was before.

@@ -20,7 +20,7 @@ use containerd_client::{
 use super::{
     credentials::{self, Found, Tracked},
     documents::{Documents, ImageError, read_documents},
-    failure::failed,
+    failure::{config, failed},
     host::Host,
     kinds::{Lane, RUNTIME},
     pulled, stored, unpack,
@@ -58,7 +58,7 @@ pub(in crate::effects) async fn inspect(host: &Arc<Host>, wanted: &WantedImage) 
     let found = usable(locate(host, &record).await)?;
     drop(place);
     if let Some(found) = &found
-        && !may_use(host, wanted, &name, found).await
+        && !may_use(host, wanted, &name, found).await?
     {
         return Ok(Outcome::Image(None));
     }
@@ -108,23 +108,29 @@ fn usable<T>(located: Result<Option<T>, ImageError>) -> Result<Option<T>, ImageE
     }
 }
 
-async fn may_use(host: &Arc<Host>, wanted: &WantedImage, name: &ImageName, image: &Located) -> bool {
+async fn may_use(
+    host: &Arc<Host>,
+    wanted: &WantedImage,
+    name: &ImageName,
+    image: &Located,
+) -> Result<bool, Failure> {
     let access = pulled::access(host, &wanted.image, name, image).await;
     let found = match access {
         Access::All | Access::Nobody => Found::default(),
         Access::With(_) => credentials::find(host, wanted, &name.repository()).await,
     };
-    if found.malformed.is_some() {
-        return false;
+    // Source: `MustAttemptImagePull` of `image_pull_manager.go`, which fails with it whatever the policy.
+    if let Some(malformed) = found.malformed {
+        return Err(config(malformed.to_string()));
     }
-    match access.verdict(Tracked::secrets(&found.credentials)) {
+    Ok(match access.verdict(Tracked::secrets(&found.credentials)) {
         Verdict::Refused => false,
         Verdict::Allowed => true,
         Verdict::Fits(secret) => {
             keep(host, &wanted.image, &image.info.id, secret.clone()).await;
             true
         }
-    }
+    })
 }
 
 /// Keeps that a secret fits an image. The image may be used all the same.
@@ -183,7 +189,7 @@ async fn get(host: &Host, name: &str) -> Result<Option<Image>, CallError> {
 
 /// What an image is called: the names of all records of the same content. One that was given another name, or was pulled by another
 /// tag, has those of before too; one that was imported has no digest among them.
-async fn names(host: &Host, record: &Image) -> Result<Vec<String>, CallError> {
+pub(super) async fn names(host: &Host, record: &Image) -> Result<Vec<String>, CallError> {
     let target = target(record);
     let request = ListImagesRequest { filters: vec![format!("target.digest=={target}")] };
     let mut client = host.containerd.images();

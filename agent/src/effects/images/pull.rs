@@ -31,12 +31,13 @@ use tokio::time::sleep;
 use super::{
     auth,
     credentials::{self, Found, Tracked},
-    documents::go_arch,
+    documents::{ImageError, go_arch},
     failure::config,
     host::Host,
     hosts,
-    inspect::{self, Located},
-    progress, pulled,
+    inspect::{self, Located, target},
+    progress,
+    pulled::{self, Before},
 };
 use crate::{
     causes::with_causes,
@@ -52,6 +53,10 @@ const LONGEST: Duration = PULL.saturating_sub(Duration::from_mins(5));
 /// How long containerd takes to hear that a call has been given up.
 const CUT_OFF_WITHIN: Duration = Duration::from_secs(2);
 
+/// How often a containerd that does not answer is asked what a pull has brought, and how often at most.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LOOKS: usize = 120;
+
 /// Fetches and unpacks an image.
 pub(in crate::effects) async fn pull(
     host: &Arc<Host>,
@@ -61,8 +66,8 @@ pub(in crate::effects) async fn pull(
     let name = inspect::parse(&wanted.image)?;
     let reference = name.to_string();
     tracing::info!(image = reference, "pulling");
-    let preloaded = pulled::preloaded(host, &wanted.image, &name).await;
-    pulled::begin(host, &reference, preloaded).await?;
+    let before = pulled::before(host, &wanted.image, &name).await?;
+    pulled::begin(host, &reference, &before).await?;
     let repository = name.repository();
     let given_up = host.unwanted.of(op);
     let fetched = tokio::select! {
@@ -73,40 +78,53 @@ pub(in crate::effects) async fn pull(
     let fetched = match fetched {
         Ok(fetched) => fetched,
         Err(why) => {
-            pulled::ended(host, &reference, came_late(host, &reference).await).await;
+            sleep(CUT_OFF_WITHIN).await;
+            ended_somehow(host, reference.clone(), before);
             return Err(failure(format!("pull image {reference:?}: given up: {why}")));
         }
     };
-    let (info, came) = match fetched {
-        Ok(used) => {
-            let info = keep(host, &name, &reference, &wanted.image, used).await;
-            let came = came(Ok(info.is_ok()));
-            (info, came)
+    let info = match fetched {
+        Ok(used) => keep(host, &name, &reference, &wanted.image, used).await,
+        Err(failure) if may_have_come(&failure) => {
+            ended_somehow(host, reference, before);
+            return Err(failure);
         }
         Err(failure) => {
-            let came = came(Err(&failure));
-            (Err(failure), came)
+            pulled::ended(host, &reference, Came::Nothing).await;
+            return Err(failure);
         }
     };
+    let came = if info.is_ok() { Came::Recorded } else { Came::Perhaps };
     pulled::ended(host, &reference, came).await;
     Ok(Outcome::Image(Some(Arc::new(info?))))
 }
 
-/// What a transfer that was cut off here has brought: containerd stores an image last, and not once the call is gone.
-async fn came_late(host: &Host, reference: &str) -> Came {
-    sleep(CUT_OFF_WITHIN).await;
-    match inspect::locate(host, reference).await {
-        Ok(None) => Came::Nothing,
-        Ok(Some(_)) | Err(_) => Came::Perhaps,
-    }
+/// A pull has ended of which containerd has not said what it brought. As soon as it can be asked its image is looked for: containerd stores
+/// one last, and not once the call is gone.
+fn ended_somehow(host: &Arc<Host>, reference: String, before: Before) {
+    let host = Arc::clone(host);
+    tokio::spawn(async move {
+        let mut came = Came::Perhaps;
+        for _ in 0..LOOKS {
+            match inspect::locate(&host, &reference).await {
+                Err(ImageError::Call(_)) => sleep(LOOK_AGAIN).await,
+                found => {
+                    let found = found.map(|found| found.map(|found| target(&found.record).to_owned()));
+                    came = came_to(found.ok(), before.target.as_deref());
+                    break;
+                }
+            }
+        }
+        pulled::ended(&host, &reference, came).await;
+    });
 }
 
-/// What a pull brought: where its transfer succeeded, by whether what it was pulled with is written down.
-fn came(transferred: Result<bool, &Failure>) -> Came {
-    match transferred {
-        Ok(true) => Came::Recorded,
-        Err(failure) if !may_have_come(failure) => Came::Nothing,
-        Ok(false) | Err(_) => Came::Perhaps,
+/// What a pull brought, by what its name points at now, where that can be told.
+fn came_to(found: Option<Option<String>>, before: Option<&str>) -> Came {
+    match found {
+        Some(None) => Came::Nothing,
+        Some(target) if target.as_deref() == before => Came::Nothing,
+        Some(_) | None => Came::Perhaps,
     }
 }
 
@@ -311,19 +329,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_of_which_nothing_is_written_down_may_be_there() {
+    fn what_became_of_a_pull_is_looked_for_where_nobody_has_said_it() {
         use FailureKind::{Config, ImagePull, RuntimeDown, Transient, Unknown};
-        for (is_recorded, expected) in [(true, Came::Recorded), (false, Came::Perhaps)] {
-            assert_eq!(came(Ok(is_recorded)), expected, "recorded: {is_recorded}");
+        for (kind, expected) in
+            [(ImagePull, false), (Config, false), (Transient, false), (Unknown, true), (RuntimeDown, true)]
+        {
+            assert_eq!(may_have_come(&Failure::new(kind, "why".to_owned())), expected, "{kind:?}");
         }
-        for (kind, expected) in [
-            (ImagePull, Came::Nothing),
-            (Config, Came::Nothing),
-            (Transient, Came::Nothing),
-            (Unknown, Came::Perhaps),
-            (RuntimeDown, Came::Perhaps),
+        let target = |text: Option<&str>| text.map(str::to_owned);
+        for (before, found, expected) in [
+            (None, Some(None), Came::Nothing),
+            (Some("old"), Some(None), Came::Nothing),
+            (Some("old"), Some(Some("old")), Came::Nothing),
+            (Some("old"), Some(Some("new")), Came::Perhaps),
+            (None, Some(Some("new")), Came::Perhaps),
+            // What is there cannot be read.
+            (None, None, Came::Perhaps),
+            (Some("old"), None, Came::Perhaps),
         ] {
-            assert_eq!(came(Err(&Failure::new(kind, "why".to_owned()))), expected, "{kind:?}");
+            assert_eq!(came_to(found.map(target), before), expected, "{before:?} {found:?}");
         }
     }
 

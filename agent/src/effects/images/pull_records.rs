@@ -2,7 +2,7 @@
 //! `pkg/kubelet/images/pullmanager`, in whose directory and form they are.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
@@ -86,8 +86,8 @@ pub(super) fn path(dir: &Path, sort: &str, name: &str) -> PathBuf {
     dir.join(sort).join(format!("sha256-{digest}"))
 }
 
-/// How the image of an id came here, asked for by a name without tag and digest. The names of a pull are those that one may have been begun by.
-pub(super) fn origin(dir: &Path, names_of_pull: &[String], bare: &str, id: &str) -> Origin {
+/// How the image of an id came here, asked for by a name without tag and digest. Of pulls, the names are those that one may have been begun by.
+pub(super) fn origin(dir: &Path, names_of_pulls: &BTreeSet<String>, bare: &str, id: &str) -> Origin {
     match read(dir, id) {
         Ok(Some(record)) => {
             Origin::Pulled(match record.credential_mapping.unwrap_or_default().remove(bare) {
@@ -99,7 +99,7 @@ pub(super) fn origin(dir: &Path, names_of_pull: &[String], bare: &str, id: &str)
                 None => Access::Nobody,
             })
         }
-        Ok(None) => begun(dir, names_of_pull),
+        Ok(None) => begun(dir, names_of_pulls),
         Err(error) => {
             tracing::warn!(id, %error, "the record of a pulled image cannot be read");
             Origin::Unreadable
@@ -107,8 +107,8 @@ pub(super) fn origin(dir: &Path, names_of_pull: &[String], bare: &str, id: &str)
     }
 }
 
-fn begun(dir: &Path, names_of_pull: &[String]) -> Origin {
-    for name in names_of_pull {
+fn begun(dir: &Path, names_of_pulls: &BTreeSet<String>) -> Origin {
+    for name in names_of_pulls {
         match path(dir, PULLING, name).try_exists() {
             Ok(false) => {}
             Ok(true) => return Origin::Begun,
@@ -151,6 +151,18 @@ pub(super) fn write_used(dir: &Path, bare: &str, id: &str, used: Option<PullSecr
             secrets.push(used.into());
         }
     }
+    write(dir, id, record)
+}
+
+/// Keeps that an image was pulled, by nobody knows whom. A record that is there stays.
+pub(super) fn write_nobody(dir: &Path, id: &str) -> io::Result<()> {
+    if path(dir, PULLED, id).try_exists()? {
+        return Ok(());
+    }
+    write(dir, id, Record { credential_mapping: Some(BTreeMap::new()), ..Record::default() })
+}
+
+fn write(dir: &Path, id: &str, mut record: Record) -> io::Result<()> {
     record.kind = "ImagePulledRecord".to_owned();
     record.api_version = VERSION.to_owned();
     record.image_ref = id.to_owned();
@@ -200,7 +212,21 @@ mod tests {
     }
 
     fn origin_of(dir: &Path, bare: &str) -> Origin {
-        origin(dir, &["docker.io/library/web:1".to_owned(), "web:1".to_owned()], bare, ID)
+        let names = ["docker.io/library/web:1", "web:1"].map(str::to_owned);
+        origin(dir, &BTreeSet::from(names), bare, ID)
+    }
+
+    #[test]
+    fn what_an_earlier_agent_may_have_brought_was_pulled_by_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        write_nobody(root, ID).unwrap();
+        assert_eq!(origin_of(root, "web"), Origin::Pulled(Access::Nobody));
+        assert_eq!(origin(root, &BTreeSet::new(), "b.io/other", ID), Origin::Pulled(Access::Nobody));
+        write_used(root, "web", ID, Some(secret("u1", "h1"))).unwrap();
+        write_nobody(root, ID).unwrap();
+        let with = Origin::Pulled(Access::With(vec![secret("u1", "h1")]));
+        assert_eq!(origin_of(root, "web"), with, "what is known stays");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Source: `pkg/kubelet/images/pullmanager` (KEP-2535). Who may have an image by what is kept is for `berth_core::image::access` to say.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -18,13 +19,13 @@ use berth_core::{
 
 use super::{
     host::Host,
-    inspect::{Located, documents_of, target},
-    pull_records::{origin, remove_intent, write_intent, write_used},
+    inspect::{self, Located, documents_of, target},
+    pull_records::{origin, remove_intent, write_intent, write_nobody, write_used},
 };
 use crate::effects::{
     PullsUnderWay,
     failure::{local, unknown},
-    pulls::Came,
+    pulls::{Came, UnderWay},
 };
 
 /// Directory of the records, below the root directory.
@@ -32,34 +33,67 @@ const DIRECTORY: &str = "image_manager";
 
 /// Who may use an image that was found, by the name that a pod has. What cannot be read allows nobody.
 pub(super) async fn access(host: &Arc<Host>, image: &ImageRef, name: &ImageName, found: &Located) -> Access {
-    let origin = match origin_of(host, image, name, &found.info.id).await {
-        Origin::Begun if was_there(host, name, target(&found.record)).await => Origin::Preloaded,
-        origin => origin,
-    };
+    let names = names_of_pulls(host, image, name, &found.names, target(&found.record)).await;
+    let origin = origin_of(host, image, names, &found.info.id).await;
     access::access(&host.config.image_verification, image.as_str(), origin)
 }
 
-/// Whether what a name points at was there before the pulls of it were begun. What an earlier agent began is not known, as by a kubelet that
-/// begins anew.
-async fn was_there(host: &Host, name: &ImageName, target: &str) -> bool {
-    host.pulls.lock().await.get(&name.to_string()).is_some_and(|under_way| under_way.has_found(target))
+/// What the name of an image points at before a pull of it: a digest, if anything.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    pub(super) target: Option<String>,
+    /// Whether no record of a pull tells of it.
+    is_preloaded: bool,
 }
 
-/// What the name of an image points at, where no record of a pull tells of that.
-pub(super) async fn preloaded(host: &Arc<Host>, image: &ImageRef, name: &ImageName) -> Option<String> {
-    let (record, documents) = documents_of(host, &name.to_string()).await.ok()??;
-    match origin_of(host, image, name, &documents.config_digest).await {
-        Origin::Preloaded | Origin::Begun => Some(target(&record).to_owned()),
-        Origin::Pulled(_) | Origin::Unreadable => None,
+/// What is there before a pull. What an earlier agent began to pull, and may have brought, is nobody's from now on by any name,
+/// whatever the name points at later (`initialize` of `image_pull_manager.go`).
+pub(super) async fn before(host: &Arc<Host>, image: &ImageRef, name: &ImageName) -> Result<Before, Failure> {
+    let Ok(Some((record, documents))) = documents_of(host, &name.to_string()).await else {
+        return Ok(Before::default());
+    };
+    let (target, id) = (target(&record), &documents.config_digest);
+    let named = inspect::names(host, &record).await?;
+    let names = names_of_pulls(host, image, name, &named, target).await;
+    let origin = origin_of(host, image, names.clone(), id).await;
+    if origin == Origin::Begun && !is_under_way(host, &names).await {
+        pulled_by_nobody(host, id).await?;
     }
+    Ok(Before { target: Some(target.to_owned()), is_preloaded: origin == Origin::Preloaded })
 }
 
-async fn origin_of(host: &Arc<Host>, image: &ImageRef, name: &ImageName, id: &str) -> Origin {
-    let (dir, bare, id) = (dir(host), bare(image), id.to_owned());
+/// The names by which what they point at may have been pulled: those that pointed at it before their pulls were begun are none. What an
+/// earlier agent began is not known, as by a kubelet that begins anew.
+async fn names_of_pulls(
+    host: &Host,
+    image: &ImageRef,
+    name: &ImageName,
+    named: &[String],
+    target: &str,
+) -> BTreeSet<String> {
+    let under_way = host.pulls.lock().await;
     // A kubelet begins pulls by the name as the pod has it.
-    let names = [name.to_string(), image.as_str().to_owned()];
+    let names = [name.to_string(), image.as_str().to_owned()].into_iter().chain(named.iter().cloned());
+    names.filter(|name| !under_way.get(name).is_some_and(|under_way| under_way.has_found(target))).collect()
+}
+
+async fn is_under_way(host: &Host, names: &BTreeSet<String>) -> bool {
+    let under_way = host.pulls.lock().await;
+    names.iter().any(|name| under_way.get(name).is_some_and(UnderWay::is_under_way))
+}
+
+async fn origin_of(host: &Arc<Host>, image: &ImageRef, names: BTreeSet<String>, id: &str) -> Origin {
+    let (dir, bare, id) = (dir(host), bare(image), id.to_owned());
     let read = host.pulls.read(move || origin(&dir, &names, &bare, &id)).await;
     read.unwrap_or(Origin::Unreadable)
+}
+
+async fn pulled_by_nobody(host: &Arc<Host>, id: &str) -> Result<(), Failure> {
+    let (dir, id) = (dir(host), id.to_owned());
+    change(&host.pulls, move || {
+        write_nobody(&dir, &id).map_err(local("write a record of a pull below", dir.display().to_string()))
+    })
+    .await
 }
 
 /// The name by which it is kept what an image was pulled with.
@@ -68,8 +102,9 @@ fn bare(image: &ImageRef) -> String {
 }
 
 /// Keeps that an image is being pulled: should the agent die in between, nobody gets it without a pull of its own, and until then who could
-/// have what was `preloaded`.
-pub(super) async fn begin(host: &Arc<Host>, image: &str, preloaded: Option<String>) -> Result<(), Failure> {
+/// have what was there `before`.
+pub(super) async fn begin(host: &Arc<Host>, image: &str, before: &Before) -> Result<(), Failure> {
+    let preloaded = before.target.clone().filter(|_| before.is_preloaded);
     let mut under_way = host.pulls.lock().await;
     let (dir, name) = (dir(host), image.to_owned());
     let was_written = change(&host.pulls, move || {
@@ -160,7 +195,7 @@ mod tests {
         let ends =
             secrets.iter().map(|used| record_in(&pulls, dir.path().to_owned(), bare, id, Some(used.clone())));
         futures::future::try_join_all(ends).await.unwrap();
-        let origin = origin(dir.path(), &[], bare, id);
+        let origin = origin(dir.path(), &BTreeSet::new(), bare, id);
         let Origin::Pulled(Access::With(known)) = origin else { panic!("{origin:?}") };
         assert_eq!(known.len(), 16);
         assert!(secrets.iter().all(|one| known.contains(one)), "{known:?}");

@@ -186,6 +186,7 @@ impl PodMachine {
                 if !is_told {
                     self.notes.push(told(&of, Severity::Normal, "Pulled", text));
                 }
+                self.pull_succeeded(image);
                 ImageUse::Ready(Arc::clone(info))
             }
             Ok(None) if policy == ImagePullPolicy::Never && is_early => ImageUse::Postponed,
@@ -199,6 +200,10 @@ impl PodMachine {
             }
             Ok(None) => self.not_there(image, now),
             Err(failure) if is_early && failure.kind != FailureKind::RuntimeDown => ImageUse::Postponed,
+            Err(failure) if failure.kind == FailureKind::Config => ImageUse::Refused {
+                reason: self.tell_wrong(&of, failure),
+                retry: Retry::after(failure.clone(), 0, now),
+            },
             Err(failure) => self.not_inspected(&of, image, failure, tries, now),
         };
         self.use_image(&of, state);
@@ -263,11 +268,9 @@ impl PodMachine {
                 self.use_image(of, ImageUse::Refused { reason: "ErrImagePull".into(), retry });
             }
             Err(_) if is_early => self.use_image(of, ImageUse::Postponed),
-            // The registry was not asked, so it has nothing to rest from; what is wrong is the reason that is shown as well. Source:
-            // `EnsureImageExists` of `pkg/kubelet/images/image_manager.go`.
+            // The registry was not asked, so it has nothing to rest from.
             Err(failure) if failure.kind == FailureKind::Config => {
-                self.tell_waiting(of, &format!("Error: {}", failure.message));
-                let reason = failure.message.clone().into();
+                let reason = self.tell_wrong(of, failure);
                 let mut retry = Retry::after(failure.clone(), 0, now);
                 if secret_changed {
                     retry.end_wait(FailureKind::Config, now);
@@ -286,6 +289,13 @@ impl PodMachine {
                 self.use_image(of, state);
             }
         }
+    }
+
+    /// Tells that something the pod gives for its image is wrong, which is the reason that is shown as well. Source: `EnsureImageExists` of
+    /// `pkg/kubelet/images/image_manager.go`.
+    fn tell_wrong(&mut self, of: &ImageFor, failure: &Failure) -> Cow<'static, str> {
+        self.tell_waiting(of, &format!("Error: {}", failure.message));
+        failure.message.clone().into()
     }
 
     /// What is not on the node is pulled, or looked for once more while that has to wait. Source: `imagePullPrecheck` of
