@@ -29,6 +29,7 @@ const INNER: &[&str] = &[
     "container.task-created",
     "container.task-started",
     "container.task-deleted",
+    "pod.logs-removed",
     "container.snapshot-removed",
     "volume.directory-made",
     "content.gathered",

@@ -153,6 +153,9 @@ pub fn termination_log(paths: &Paths, uid: &PodUid, container: &ContainerName, i
     format!("{}/{}", container_dir(paths, uid, container), component(head(id.as_str(), 8)))
 }
 
+/// How the name of a directory of `VOLUME`s ends.
+const IMAGE_VOLUMES: &str = "-volumes";
+
 /// The `index`-th `VOLUME` of the image, for one run.
 #[must_use]
 pub fn image_volume(
@@ -162,8 +165,19 @@ pub fn image_volume(
     id: &ContainerId,
     index: usize,
 ) -> String {
-    let run = component(head(id.as_str(), 8));
-    format!("{}/{run}-volumes/{index}", container_dir(paths, uid, container))
+    format!("{}/{}/{index}", container_dir(paths, uid, container), image_volumes(id))
+}
+
+/// What the directory of all `VOLUME`s of one run is called, in that of its container.
+#[must_use]
+pub fn image_volumes(id: &ContainerId) -> String {
+    format!("{}{IMAGE_VOLUMES}", component(head(id.as_str(), 8)))
+}
+
+/// Whether a name is one of these.
+#[must_use]
+pub fn is_of_image_volumes(name: &str) -> bool {
+    name.ends_with(IMAGE_VOLUMES)
 }
 
 /// Where the `index`-th mount of a container, a part of a volume, is bound.

@@ -95,6 +95,7 @@ fn perform(work: Work) -> Result<Answer, Failure> {
             host_files::remove_log(&log)?;
             host_files::remove_file(link)?;
         }
+        Work::RemoveRunVolumes(volumes) => image_volumes::remove(&volumes.into())?,
         Work::Look(places) => return look::missing(&places),
         Work::WriteFiles(files) => {
             files.into_iter().try_for_each(|file| host_files::write(&file.into()))?;

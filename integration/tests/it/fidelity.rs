@@ -3,21 +3,24 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use berth_integration::agent::Settings;
+use berth_integration::files;
 use berth_integration::node::{Node, POD_LIMIT, PodState, system};
 use berth_integration::wait::{self, Look};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
-use crate::kit::{SOON, events, eventually, inside, logged, pod, shell};
+use crate::kit::{SOON, events, eventually, go_on, inside, logged, pod, shell, wait_at};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("fidelity::volumes_are_open_to_their_group_and_made_where_missing", volumes),
         test("fidelity::links_to_logs_outlive_their_run", links),
+        test("fidelity::a_container_runs_without_its_link_too", without_links),
         test("fidelity::the_node_is_read_when_a_pod_is_prepared", node_facts),
         test("fidelity::statuses_and_the_kernel_are_as_the_kubelet_has_them", statuses),
     ]
@@ -87,6 +90,21 @@ fn volumes() -> Result<()> {
         node.wait("still", "refused", POD_LIMIT, |pod| pod.waits_for("main") == "CreateContainerError")?;
     ensure!(events(&still)?.contains("but it is not a shared or slave mount"), "{still}");
     umount2(&private, MntFlags::MNT_DETACH).context("unmount")?;
+    node.end()
+}
+
+/// A link that cannot be made is missing to collectors, and to nobody else.
+fn without_links() -> Result<()> {
+    let node = Node::start()?;
+    let dir = Path::new("/var/log/containers");
+    files::make_dir(dir)?;
+    files::remove_dir(dir)?;
+    files::write(dir, "")?;
+    node.apply("web", &pod("web", json!({ "containers": [shell("main", &wait_at("door"), json!({}))] })))?;
+    let web = node.ready("web")?;
+    go_on(&web, "main", "door")?;
+    node.wait("web", "restarted", POD_LIMIT, |pod| pod.restarts("main") == 1 && pod.is_ready())?;
+    files::remove(dir)?;
     node.end()
 }
 

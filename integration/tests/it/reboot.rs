@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::crash::dies_at_once;
 use crate::kit::{FOR_EVER, IMAGE, eventually, inside, pod, shell, sleeper};
 use crate::suite::{Test, same, test};
 
@@ -28,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("reboot::what_had_ended_stays_so_and_all_else_runs_again", ended),
         test("reboot::an_image_has_the_owners_of_its_pods_next_ids", owners),
         test("reboot::layers_of_containers_that_were_never_made_go", layers),
+        test("reboot::what_was_half_removed_goes", half_removed),
     ]
 }
 
@@ -134,6 +136,23 @@ fn layers() -> Result<()> {
     let records = Records::open()?;
     eventually("layers to go", &Vec::new(), || records.snapshots_in_use())?;
     // Which makes the directories that a reboot takes.
+    node.apply("next", &sleeper("next"))?;
+    node.ready("next")?;
+    node.clear()?;
+    node.end()
+}
+
+/// The machine goes down when a pod that was deleted has no logs any more, and its directory yet, by which it is found.
+fn half_removed() -> Result<()> {
+    let mut node = Node::start_with(&Settings::default())?;
+    node.apply("web", &sleeper("web"))?;
+    node.ready("web")?;
+    node.agent.kill()?;
+    node.remove("web")?;
+    dies_at_once(&mut node, "pod.logs-removed", POD_LIMIT)?;
+    switch_off(&mut node)?;
+    node.containerd.start_again()?;
+    node.agent.start()?;
     node.apply("next", &sleeper("next"))?;
     node.ready("next")?;
     node.clear()?;

@@ -5,11 +5,13 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{ROOT_DIR, Settings};
+use berth_integration::files;
 use berth_integration::image::{Image, Layer, Packing};
 use berth_integration::node::{Node, POD_LIMIT, PodState};
+use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
-use crate::kit::{events, inside, pod, script, shell, with};
+use crate::kit::{SOON, events, inside, pod, script, shell, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -291,7 +293,8 @@ fn propagation() -> Result<()> {
 }
 
 fn image_volumes() -> Result<()> {
-    let node = Node::start_with(&Settings::with_registry())?;
+    let kubelet = json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } });
+    let node = Node::start_with(&Settings { kubelet, ..Settings::with_registry() })?;
     let image = Image::new(
         &Layer::busybox(Packing::Gzip)?,
         &json!({
@@ -311,6 +314,23 @@ fn image_volumes() -> Result<()> {
     crate::kit::logged(&pod, "main", "/data\nyes\n")?;
     same("mounted", inside(&pod, "grep -cE ' (/data|/home/app) ' /proc/mounts")?.as_str(), "2")?;
     inside(&pod, "touch /data/file")?;
+
+    // Each run has its own. Of those before, the last one alone keeps what it had.
+    let again = json!({ "containers": [{
+        "name": "main", "image": "localhost:5000/volumes:1", "args": ["touch /data/$HOSTNAME; exit 1"],
+    }] });
+    node.apply("again", &crate::kit::pod("again", again))?;
+    let again = node.wait("again", "in its fourth run", POD_LIMIT, |pod| pod.restarts("main") >= 3)?;
+    let left = || -> Result<usize> {
+        let all = files::list(format!("{ROOT_DIR}/pods/{}/containers/main", again.uid()))?;
+        Ok(all.iter().filter(|path| path.display().to_string().ends_with("-volumes")).count())
+    };
+    wait::until("those of earlier runs to go", SOON, || {
+        let left = left()?;
+        Ok(if left <= 2 { Look::Ready(()) } else { Look::NotYet(format!("{left} are left")) })
+    })?;
+    node.remove("again")?;
+    node.gone("again")?;
     node.end()
 }
 

@@ -48,17 +48,19 @@ pub(in crate::effects) fn of(node: &Paths, pod: &PodUid, name: &PodName) -> Vec<
     own.into_iter().map(|dir| (dir, MODE)).chain([(logs, 0o755)]).collect()
 }
 
-/// Removes the pod's directories, its logs and the links to them. Its volumes are unmounted before.
+/// Removes the pod's logs, the links to them and its directories, whose mark is what it is found by should the machine go down in between.
+/// Its volumes are unmounted before.
 pub(in crate::effects) async fn remove(
     host: &Arc<Host>,
     pod: &PodUid,
     name: PodName,
 ) -> Result<Outcome, Failure> {
-    remove_dir(host, pod).await?;
     let node = &host.node().paths;
     let (logs, links) = (paths::pod_logs(node, &name, pod), node.container_logs.clone());
     let called = Called { what: "removal of logs", path: &logs, sort: Sort::Ends, within: TREE };
     host.work(pod.as_str(), called, &Work::RemoveLogs { logs: logs.clone(), links }).await?;
+    host.failpoint.reach("pod.logs-removed");
+    remove_dir(host, pod).await?;
     Ok(Outcome::Done)
 }
 
@@ -122,16 +124,24 @@ pub(in crate::effects) fn sweep_logs(all: &str, suffix: &str, links: &str) -> Re
     Ok(())
 }
 
-/// In a worker: removes a pod's logs, and the links that lead to them.
+/// In a worker: removes a pod's logs, and the links that lead to them or to a pod that has none.
 pub(in crate::effects) fn remove_logs(logs: &str, links: &str) -> Result<(), Failure> {
     remove_tree(Path::new(logs)).map_err(local("remove", logs))?;
-    let Ok(entries) = fs::read_dir(links) else { return Ok(()) };
+    let (Some(all), Ok(entries)) = (Path::new(logs).parent(), fs::read_dir(links)) else { return Ok(()) };
     for entry in entries.filter_map(Result::ok) {
-        if fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(logs)) {
+        let leads_nowhere = |target: &Path| {
+            let pod = target.strip_prefix(all).ok().and_then(|within| within.iter().next());
+            pod.is_some_and(|pod| all.join(pod).symlink_metadata().is_err_and(|error| is_absent(&error)))
+        };
+        if fs::read_link(entry.path()).is_ok_and(|target| leads_nowhere(&target)) {
             host_files::remove_file(entry.path())?;
         }
     }
     Ok(())
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 /// Returns when the file system of a directory takes changes: a frozen one holds whoever asks for one, whatever it is. What is
@@ -145,8 +155,37 @@ pub(in crate::effects) fn wait_for_changes(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
     use crate::own_mounts::{tmpfs, with_own_mounts};
+
+    /// A pod's directory is there before links lead into it, and a log may come after its link.
+    #[test]
+    fn with_the_logs_of_a_pod_go_links_to_it_and_to_what_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path).display().to_string();
+        for made in ["pods/a_web_1/main", "pods/a_web_2/main", "links", "other"] {
+            fs::create_dir_all(at(made)).unwrap();
+        }
+        let links = [
+            ("own", at("pods/a_web_1/main/0.log"), false),
+            ("of-nobody", at("pods/a_gone_7/main/0.log"), false),
+            ("without-log", at("pods/a_web_2/main/3.log"), true),
+            ("of-others", at("other/a_gone_7/main/0.log"), true),
+            ("above", at("pods"), true),
+            ("relative", "pods/a_gone_7/main/0.log".to_owned(), true),
+        ];
+        for (name, target, _) in &links {
+            symlink(target, at(&format!("links/{name}"))).unwrap();
+        }
+        fs::write(at("links/file"), "").unwrap();
+        remove_logs(&at("pods/a_web_1"), &at("links")).unwrap();
+        for (name, _, stays) in &links {
+            assert_eq!(fs::symlink_metadata(at(&format!("links/{name}"))).is_ok(), *stays, "{name}");
+        }
+        assert!(Path::new(&at("links/file")).exists() && !Path::new(&at("pods/a_web_1")).exists());
+    }
 
     #[test]
     fn a_pods_directory_is_marked_before_anything_is_in_it_and_until_nothing_is() {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use berth_core::{
-    id::VolumeName,
+    id::{ContainerName, PodUid, VolumeName},
     oci::{
         ExistingFile, HostDevice, HostDeviceKind, HostFile, ImageVolume, MountSource, PartOf, SubPathBind,
     },
-    pod::port::volume::Backing,
+    pod::{port::volume::Backing, retention::RunVolumes},
     selinux::{Mounted, RelabelPlace},
     spec::{FileKeyRef, HostPathType, MountPropagation},
 };
@@ -294,6 +294,29 @@ impl From<&RelabelPlace> for RelabelText {
             Mounted::Bound => MountedText::Bound,
         };
         Self { root, part, mounted }
+    }
+}
+
+/// `RunVolumes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::effects) struct RunVolumesText {
+    uid: String,
+    container: String,
+    last: u32,
+    dir: String,
+}
+
+impl From<&RunVolumes> for RunVolumesText {
+    fn from(volumes: &RunVolumes) -> Self {
+        let RunVolumes { uid, container, last, dir } = volumes.clone();
+        Self { uid: uid.to_string(), container: container.to_string(), last, dir }
+    }
+}
+
+impl From<RunVolumesText> for RunVolumes {
+    fn from(text: RunVolumesText) -> Self {
+        let RunVolumesText { uid, container, last, dir } = text;
+        Self { uid: PodUid::new(uid), container: ContainerName::new(container), last, dir }
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     sub_path::Stage,
     wire::{
         DeviceText, EmptyDirText, FileKeyText, FileText, HostPathText, ImageVolumeText, LayerText, LocalText,
-        MountSourceText, Place, RelabelText, SubPathText,
+        MountSourceText, Place, RelabelText, RunVolumesText, SubPathText,
     },
 };
 use crate::{
@@ -98,6 +98,8 @@ pub(in crate::effects) enum Work {
     Link { target: String, link: String },
     /// Removes a log with its rotated parts, and the link to it.
     Unlink { link: String, log: String },
+    /// Removes the directories for `VOLUME`s of a container's runs, up to a last one.
+    RemoveRunVolumes(RunVolumesText),
     /// Looks whether something is there. Answer: `Missing`.
     Look(Vec<Place>),
     /// Writes files that are missing.

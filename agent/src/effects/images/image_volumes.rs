@@ -4,7 +4,7 @@
 //! nothing of the node is ever copied (CVE-2022-23648). The directory gets its name when it is complete.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::{CStr, OsStr},
     fs, io,
     os::{
@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use berth_core::{failure::Failure, oci::ImageVolume};
+use berth_core::{failure::Failure, oci::ImageVolume, pod::retention::RunVolumes};
 use containerd_client::types::Mount;
 use rustix::{
     fs::{
@@ -30,7 +30,7 @@ use super::{
     files::host_files,
     image_root::{open_in, with_root},
 };
-use crate::absent::absent_is_fine;
+use crate::{absent::absent_is_fine, volumes::remove_tree};
 
 /// Deepest tree that is copied.
 const DEPTH_MAX: usize = 64;
@@ -86,6 +86,23 @@ fn remove_unfinished(volume: &ImageVolume) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// In a worker: removes those of runs that are gone. What cannot be removed is in nobody's way.
+pub(in crate::effects) fn remove(volumes: &RunVolumes) -> Result<(), Failure> {
+    let dir = Path::new(&volumes.dir);
+    let names = names_in(dir).map_err(local("read", dir))?;
+    volumes.of(&names).into_iter().try_for_each(|name| {
+        let left = dir.join(name);
+        remove_tree(&left).map_err(local("remove", &left))
+    })
+}
+
+fn names_in(dir: &Path) -> io::Result<BTreeSet<String>> {
+    match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        entries => entries?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect(),
+    }
 }
 
 /// Gives a complete directory its name. One that is there was complete before, and may be in use.
@@ -235,6 +252,11 @@ fn gid(stat: &Stat) -> Gid {
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
+    use berth_core::{
+        id::{ContainerId, ContainerName, PodUid},
+        paths,
+    };
+
     use super::*;
 
     #[test]
@@ -294,6 +316,27 @@ mod tests {
         give_name(&unfinished(&volume), &volume.target).unwrap();
         assert!(Path::new(&at("volume/used")).exists());
         assert!(!Path::new(&unfinished(&volume)).exists());
+    }
+
+    #[test]
+    fn those_of_runs_that_are_gone_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (uid, container) = (PodUid::new("1-a"), ContainerName::new("main"));
+        let of = |run| dir.path().join(paths::image_volumes(&ContainerId::of(&uid, &container, run)));
+        (0..4).for_each(|run| fs::create_dir_all(of(run).join("0/data")).unwrap());
+        fs::create_dir(dir.path().join("1.new-7")).unwrap();
+        fs::create_dir(of(0).join("0.new-7")).unwrap();
+        let text = dir.path().display().to_string();
+        let volumes = |dir: &str| RunVolumes {
+            uid: uid.clone(),
+            container: container.clone(),
+            last: 1,
+            dir: dir.to_owned(),
+        };
+        remove(&volumes(&text)).unwrap();
+        remove(&volumes(&format!("{text}/none"))).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|run| of(run).exists()), [false, false, true, true]);
+        assert!(of(2).join("0/data").exists() && dir.path().join("1.new-7").exists());
     }
 
     #[test]

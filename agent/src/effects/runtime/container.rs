@@ -12,7 +12,7 @@ use berth_core::{
     oci, paths,
     pod::{
         port::start::StartRequest,
-        retention::{RunLog, log_to_remove},
+        retention::{RunLog, log_to_remove, volumes_to_remove},
     },
 };
 use containerd_client::services::v1::{Container, container::Runtime as RuntimeName};
@@ -32,7 +32,7 @@ use crate::{
         failure::{failed, local, sandbox_gone},
         files::{
             env_file,
-            work::{Called, FILES, Work},
+            work::{Called, FILES, TREE, Work},
         },
         host::Host,
         images::snapshot,
@@ -88,7 +88,7 @@ pub(in crate::effects) async fn start(
             host.failpoint.reach("container.task-created");
         }
         ObservedTask::Running { .. } | ObservedTask::Exited(_) => {
-            link_log(host, request).await?;
+            link_log(host, request).await;
             return Ok(Outcome::Started(state));
         }
         ObservedTask::Starting | ObservedTask::Unknown => return Ok(Outcome::Started(state)),
@@ -99,8 +99,7 @@ pub(in crate::effects) async fn start(
     host.failpoint.reach("container.task-started");
     runtime.follow(&request.sandbox, &request.id);
     let started = runtime.task(&request.sandbox, &request.id);
-    let (linked, started) = tokio::join!(link_log(host, request), started);
-    linked?;
+    let ((), started) = tokio::join!(link_log(host, request), started);
     Ok(Outcome::Started(started?.unwrap_or(ObservedTask::Absent)))
 }
 
@@ -157,6 +156,7 @@ pub(in crate::effects) async fn remove(host: &Arc<Host>, id: &ContainerId) -> Re
         host.shims.forget_exit(&sandbox, id).map_err(local("forget the end of", id.as_str()))?;
         records::delete_container(host, id).await?;
         host.members.remove(&sandbox, id);
+        remove_volumes(host, &record);
         snapshotters.insert(record.snapshotter);
     }
     for snapshotter in snapshotters {
@@ -188,15 +188,17 @@ fn record(
     Ok(record)
 }
 
-/// Makes the link that log collectors follow.
-async fn link_log(host: &Host, request: &StartRequest) -> Result<(), Failure> {
+/// Makes the link that log collectors follow. A container that runs is seen also without
+/// (`startContainer` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`).
+async fn link_log(host: &Host, request: &StartRequest) {
     let paths = &host.node().paths;
     let link = paths::log_link(paths, &request.pod.name, &request.container.name, &request.id);
     let what = format!("link to the log of container {}", request.container.name);
     let called = Called { what: &what, path: &link, sort: Sort::Own, within: FILES };
     let work = Work::Link { target: request.plan.log_path.clone(), link: link.clone() };
-    host.work(request.pod.uid.as_str(), called, &work).await?;
-    Ok(())
+    if let Err(failure) = host.work(request.pod.uid.as_str(), called, &work).await {
+        tracing::warn!(container = %request.id, why = failure.message, "collectors do not find the log");
+    }
 }
 
 /// Removes the log that goes with a run.
@@ -207,4 +209,19 @@ async fn remove_log(host: &Host, record: &Container) -> Result<(), Failure> {
     let called = Called { what: &what, path: &log, sort: Sort::Ends, within: FILES };
     host.work(run.uid.as_str(), called, &Work::Unlink { link, log: log.clone() }).await?;
     Ok(())
+}
+
+/// Removes the `VOLUME`s that go with a run, which may take long: nothing waits for it. What is left goes with a later run, or with the pod.
+fn remove_volumes(host: &Arc<Host>, record: &Container) {
+    let Some(run) = labels::Labels(&record.labels).run() else { return };
+    let Some(volumes) = volumes_to_remove(&host.node().paths, &run) else { return };
+    let host = Arc::clone(host);
+    tokio::spawn(async move {
+        let what = format!("removal of volumes of container {}", volumes.container);
+        let called = Called { what: &what, path: &volumes.dir, sort: Sort::Ends, within: TREE };
+        let work = Work::RemoveRunVolumes((&volumes).into());
+        if let Err(failure) = host.work(volumes.uid.as_str(), called, &work).await {
+            tracing::warn!(pod = %volumes.uid, why = failure.message, "VOLUMEs of earlier runs are left");
+        }
+    });
 }

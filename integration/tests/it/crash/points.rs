@@ -4,7 +4,7 @@
 pub(super) const OF_GROUPED: [&str; 2] = ["grouped.recorded", "grouped.held"];
 
 /// Labels that only the end of a pod comes to.
-const OF_ENDS: [&str; 21] = [
+const OF_ENDS: [&str; 22] = [
     "signal.before",
     "signal.after",
     "remove-sandbox.before",
@@ -19,6 +19,7 @@ const OF_ENDS: [&str; 21] = [
     "remove-cgroup.after",
     "remove-dirs.before",
     "remove-dirs.after",
+    "pod.logs-removed",
     "sandbox.shut-down",
     "grouped.released",
     "volumes.unmounted",
