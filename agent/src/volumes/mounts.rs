@@ -146,11 +146,13 @@ mod tests {
     #[test]
     fn mount_points_with_spaces_and_without() {
         let list = b"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
-            40 23 0:30 / /a\\040b\\134c rw - tmpfs tmpfs rw\nbroken\n";
+            40 23 0:30 / /a\\040b\\134c rw - tmpfs tmpfs rw\nbroken\n41 23 0:28 /sub /s rw - tmpfs tmpfs rw\n\
+            42 23 0:28 / /again rw - tmpfs tmpfs rw\n";
         let points: Vec<PathBuf> = mount_points(list).collect();
-        assert_eq!(points, [PathBuf::from("/sys/fs/cgroup"), PathBuf::from("/a b\\c")]);
+        assert_eq!(points, ["/sys/fs/cgroup", "/a b\\c", "/s", "/again"].map(PathBuf::from));
         let lines: Vec<MountLine> = mount_lines(list).collect();
-        assert!(lines[0].is_same(&lines[0]) && !lines[0].is_same(&lines[1]), "{lines:?}");
+        let same = [0, 1, 2, 3].map(|at| lines[0].is_same(&lines[at]));
+        assert_eq!(same, [true, false, false, true], "{lines:?}");
         assert!(lines.iter().map(|line| &line.point).eq(&points));
     }
 

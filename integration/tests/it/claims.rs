@@ -11,6 +11,7 @@ use berth_integration::agent::{NODE_NAME, ROOT_DIR, Settings};
 use berth_integration::cluster::Cluster;
 use berth_integration::lab::World;
 use berth_integration::node::system;
+use nix::mount::{MntFlags, umount2};
 use serde_json::{Value, json};
 
 use crate::api_changes::{deleted, events};
@@ -21,6 +22,7 @@ use crate::suite::{Test, same, test};
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("claims::a_directory_of_the_node_outlives_its_pods_and_their_agent", directory),
+        test("claims::one_of_one_pod_waits_for_that_to_go", of_one_pod),
         test("claims::one_that_is_bound_later_lets_its_pod_go_on", later),
         test("claims::a_path_of_the_node_and_one_that_is_only_read", paths),
         test("claims::a_device_is_no_mount", device),
@@ -100,7 +102,8 @@ fn mounts(path: &str) -> Result<usize> {
 }
 
 fn directory() -> Result<()> {
-    let (cluster, mut node) = start(Settings::default())?;
+    let kubelet = json!({ "syncFrequency": "1s" });
+    let (cluster, mut node) = start(Settings { kubelet, ..Settings::default() })?;
     let dir = disk("disk")?;
     let uid = claim(&cluster, "mine", json!({}))?;
     bind(&cluster, "mine", &uid, local(&dir))?;
@@ -124,8 +127,11 @@ fn directory() -> Result<()> {
     same("run", again.container_id("main")?, web.container_id("main")?)?;
     eventually("the mount", &1, || mounts(&place))?;
 
-    // The bind is lost behind the agent's back, and made again by whoever needs it next.
-    cluster.create(PODS, &pod_of("beside", json!({ "claimName": "mine" }), json!({}))?)?;
+    // The bind is lost behind the agent's back, and made again. Who comes later gives it to nobody.
+    umount2(place.as_str(), MntFlags::MNT_DETACH).context("unmount")?;
+    eventually("the mount that was lost", &1, || mounts(&place))?;
+    let other_group = json!({ "securityContext": { "fsGroup": 5000 } });
+    cluster.create(PODS, &pod_of("beside", json!({ "claimName": "mine" }), other_group)?)?;
     cluster.wait_for(&path("beside"), "ready", is_ready)?;
     let beside = node.ready("beside")?;
     same("shared", inside(&beside, "cat /data/new")?.as_str(), "written")?;
@@ -133,6 +139,33 @@ fn directory() -> Result<()> {
     same("mounts", mounts(&place)?, 0)?;
     same("what is left", fs::read_to_string(dir.join("new"))?.as_str(), "written\n")?;
     same("group", fs::metadata(&dir)?.gid(), 4242)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// No scheduler has kept the second pod away.
+fn of_one_pod() -> Result<()> {
+    let (cluster, node) = start(Settings::default())?;
+    let dir = disk("alone")?;
+    let one_pod = json!({ "accessModes": ["ReadWriteOncePod"] });
+    let uid = claim(&cluster, "alone", one_pod.clone())?;
+    bind(&cluster, "alone", &uid, with(local(&dir), one_pod))?;
+    let pod = |name| pod_of(name, json!({ "claimName": "alone" }), json!({}));
+    cluster.create(PODS, &pod("one")?)?;
+    cluster.wait_for(&path("one"), "ready", is_ready)?;
+    cluster.create(PODS, &pod("two")?)?;
+    eventually("that another pod has it", &true, || {
+        let is_told = |event: &Value| {
+            event["involvedObject"]["name"] == "two"
+                && event["message"].as_str().is_some_and(|why| why.contains("already in use by another pod"))
+        };
+        Ok(events(&cluster, "FailedMount")?.iter().any(is_told))
+    })?;
+    let two = cluster.get_json(&path("two"))?["metadata"]["uid"].as_str().context("no UID")?.to_owned();
+    same("mounts", mounts(&own(&two, "alone"))?, 0)?;
+    deleted(&cluster, &["one"])?;
+    cluster.wait_for(&path("two"), "ready", is_ready)?;
+    deleted(&cluster, &["two"])?;
     node.end()?;
     cluster.end()
 }
@@ -254,6 +287,29 @@ fn device() -> Result<()> {
     let begin = "dd if=/dev/raw bs=12 count=1 2>/dev/null";
     let write =
         "echo changed | dd of=/dev/raw conv=fsync bs=8 count=1 2>/dev/null && echo done || echo refused";
+    // The other device of a container is another disk.
+    let second = disk("second")?.join("image");
+    fs::write(&second, [b"other device".as_slice(), &[0; (1 << 20) - 12]].concat())?;
+    let other = Loop::of(&second)?;
+    let uid = claim(&cluster, "other", json!({ "volumeMode": "Block" }))?;
+    let source = json!({ "local": { "path": other.0 }, "nodeAffinity": on_this_node(NODE_NAME) });
+    bind(&cluster, "other", &uid, with(source, json!({ "volumeMode": "Block" })))?;
+    let main = json!({ "volumeDevices": [
+        { "name": "a", "devicePath": "/dev/raw" }, { "name": "b", "devicePath": "/dev/other" },
+    ] });
+    let volumes = json!([
+        { "name": "b", "persistentVolumeClaim": { "claimName": "other" } },
+        { "name": "a", "persistentVolumeClaim": { "claimName": "raw", "readOnly": true } },
+    ]);
+    let both = json!({ "containers": [shell("main", FOR_EVER, main)], "volumes": volumes });
+    cluster.create(PODS, &bound("both", both)?)?;
+    cluster.wait_for(&path("both"), "ready", is_ready)?;
+    let both = node.ready("both")?;
+    let of = |device: &str| inside(&both, &begin.replace("/dev/raw", device));
+    same("one", of("/dev/raw")?.as_str(), "block device")?;
+    same("the other", of("/dev/other")?.as_str(), "other device")?;
+    same("written", inside(&both, write)?.as_str(), "refused")?;
+    same("written", inside(&both, &write.replace("/dev/raw", "/dev/other"))?.as_str(), "done")?;
     for pod in [&writes, &reads] {
         same("begin", inside(pod, begin)?.as_str(), "block device")?;
         same("mounts", inside(pod, "grep -c ' /dev/raw ' /proc/mounts || true")?.as_str(), "0")?;
@@ -261,7 +317,8 @@ fn device() -> Result<()> {
     }
     same("written", inside(&reads, write)?.as_str(), "refused")?;
     same("written", inside(&writes, write)?.as_str(), "done")?;
-    deleted(&cluster, &["writes", "reads"])?;
+    deleted(&cluster, &["writes", "reads", "both"])?;
+    ensure!(fs::read(&second)?.starts_with(b"changed\n"), "what was written is not on the other device");
     ensure!(fs::read(&file)?.starts_with(b"changed\n"), "what was written is not on the device");
     node.end()?;
     cluster.end()

@@ -87,8 +87,14 @@ fn a_level_outlives_the_agent() {
     }
     run.advance(Duration::from_secs(60), Run::settle);
     assert_eq!(levels(&run, "one"), ["s0:c0,c1"; 4]);
-    run.want(pods::pod("alone", &["main"]));
-    run.settle();
+    for name in ["alone", "beside", "late"] {
+        run.want(pods::pod(name, &["main"]));
+        run.settle();
+    }
+    let mut others = [levels(&run, "alone"), levels(&run, "beside")].concat();
+    others.sort();
+    assert_eq!(others, ["s0:c0,c2", "s0:c1,c2"]);
+    assert_eq!(levels(&run, "late"), Vec::<String>::new());
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
@@ -112,6 +118,26 @@ fn a_pod_for_which_there_is_no_level_waits_until_another_has_gone() {
     run.advance(Duration::from_secs(600), Run::settle);
     assert_eq!(levels(&run, "two"), ["s0:c0,c1"]);
     assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Its pod has one of its own beside it.
+#[test]
+fn what_a_container_names_is_given_to_no_other_pod() {
+    let mut run = Run::with(node(3));
+    run.settle();
+    let mut named = pods::pod("named", &["main", "side"]);
+    pods::edit(&mut named, "main").security.se_linux.level = "s0:c0,c1".to_owned();
+    run.want(named);
+    run.settle();
+    let mut own = levels(&run, "named");
+    own.retain(|level| level != "s0:c0,c1");
+    assert_eq!(own.len(), 1, "the other container has the pod's: {own:?}");
+    // By its UID it would have the one that is named.
+    run.want(pods::pod("b", &["main"]));
+    run.want(pods::pod("a", &["main"]));
+    run.settle();
+    let others = [levels(&run, "b"), levels(&run, "a")].concat();
+    assert!(others.len() == 1 && others[0] != "s0:c0,c1" && others != own, "{others:?} {own:?}");
 }
 
 #[test]

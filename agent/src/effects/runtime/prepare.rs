@@ -263,17 +263,22 @@ mod tests {
         let label = "system_u:object_r:container_file_t:s0:c1,c2".to_owned();
         let mut plan = start().plan;
         assert_eq!(labels(&plan, Some(PathBuf::from("/run/shm"))), None);
-        let data = RelabelPlace {
-            root: "/pod/data".to_owned(),
-            part: Some("a".to_owned()),
-            mounted: Mounted::Nothing,
-        };
-        plan.relabel = Some(Relabel { label: label.clone(), places: vec![data.clone()] });
-        let shm = RelabelText { root: "/run/shm".to_owned(), part: None, mounted: MountedText::Memory };
-        for (own_shm, expected) in [
-            (None, vec![RelabelText::from(&data)]),
-            (Some(PathBuf::from("/run/shm")), vec![RelabelText::from(&data), shm]),
+        // What may be mounted over a volume is left alone or not by this (CVE-2021-43816).
+        let (mut places, mut told) = (Vec::new(), Vec::new());
+        for (mounted, text) in [
+            (Mounted::Nothing, MountedText::Nothing),
+            (Mounted::Memory, MountedText::Memory),
+            (Mounted::Bound, MountedText::Bound),
         ] {
+            let part = matches!(mounted, Mounted::Nothing).then(|| "a".to_owned());
+            told.push(RelabelText { root: "/pod/data".to_owned(), part: part.clone(), mounted: text });
+            places.push(RelabelPlace { root: "/pod/data".to_owned(), part, mounted });
+        }
+        plan.relabel = Some(Relabel { label: label.clone(), places });
+        let shm = RelabelText { root: "/run/shm".to_owned(), part: None, mounted: MountedText::Memory };
+        for (own_shm, expected) in
+            [(None, told.clone()), (Some(PathBuf::from("/run/shm")), [told.clone(), vec![shm]].concat())]
+        {
             let work = Work::Relabel { label: label.clone(), places: expected };
             assert_eq!(labels(&plan, own_shm), Some(("/pod/data".to_owned(), work)));
         }

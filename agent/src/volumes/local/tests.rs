@@ -156,6 +156,29 @@ fn a_group_gets_it_with_the_first_pod_and_by_its_policy() {
     });
 }
 
+/// Volumes are directories of one disk, or disks of their own.
+#[test]
+fn what_others_have_of_its_disk_and_what_the_node_has_is_not_shared() {
+    let bench = Bench::new();
+    fs::create_dir(bench.at("disk2")).unwrap();
+    with_own_mounts(|| {
+        let of = |pod: &str, disk: &str, id| LocalDir {
+            source: bench.at(disk),
+            group: Some(ForGroup { id, on_root_mismatch: false }),
+            ..bench.of(pod)
+        };
+        ensure(&of("a", "disk", 4242)).unwrap();
+        ensure(&of("b", "disk2", 5000)).unwrap();
+        assert_eq!(["disk", "disk2"].map(|disk| bench.mode_and_group(disk).1), [4242, 5000]);
+        bench.end("a");
+        bench.end("b");
+        tmpfs(&bench.at("disk2"));
+        ensure(&of("c", "disk2", 6000)).unwrap();
+        assert_eq!(bench.mode_and_group("disk2").1, 6000, "mounted on the node");
+        bench.end("c");
+    });
+}
+
 #[test]
 fn one_of_one_pod_is_refused_to_another_until_that_has_gone() {
     let bench = Bench::new();

@@ -3,11 +3,12 @@
 use anyhow::{Context, Result};
 use berth_integration::components;
 use berth_integration::node::{Node, POD_LIMIT};
+use berth_integration::records::Records;
 use berth_integration::wait::{self, Look};
 use serde_json::{Value, json};
 
 use super::second::Second;
-use crate::kit::{IMAGE, sleeper};
+use crate::kit::{IMAGE, inside, sleeper};
 use crate::lives::Identity;
 use crate::suite::{Test, same, test};
 
@@ -22,7 +23,11 @@ fn live_on() -> Result<()> {
     let mut node = Node::start()?;
     node.apply("ours", &sleeper("ours"))?;
     node.apply("twin", &twin())?;
+    inside(&node.ready("ours")?, "echo kept > /kept")?;
+    let records = Records::open()?;
     let lives = |node: &Node| -> Result<[Identity; 2]> {
+        let ours = node.ready("ours")?;
+        same("what ours has written", inside(&ours, "cat /kept")?.as_str(), "kept")?;
         Ok([Identity::of(&node.ready("ours")?)?, Identity::of(&node.ready("twin")?)?])
     };
     let before = lives(&node)?;
@@ -30,6 +35,11 @@ fn live_on() -> Result<()> {
     let mut second = Second::start_beside(&node, &components::bin_dir())?;
     second.apply(&sleeper("theirs"))?;
     let theirs = Identity::of(&second.ready()?)?;
+    let layers = || -> Result<Vec<String>> {
+        let mut layers = records.snapshots_in_use()?;
+        layers.sort();
+        Ok(layers)
+    };
     same("our pods beside a second agent", &lives(&node)?, &before)?;
     second.apply(&format!("{}\n---\n{}", sleeper("theirs"), twin()))?;
     refused(&second)?;
@@ -40,6 +50,7 @@ fn live_on() -> Result<()> {
     })?;
     same("our pods when it has given up a pod of the same UID", &lives(&node)?, &before)?;
 
+    let written = layers()?;
     second.kill_agent()?;
     second.start_agent()?;
     same("its own pod after SIGKILL", &Identity::of(&second.ready()?)?, &theirs)?;
@@ -47,6 +58,7 @@ fn live_on() -> Result<()> {
     node.agent.kill()?;
     node.agent.start()?;
     same("our pods after ours", &lives(&node)?, &before)?;
+    same("layers of containers of both", &layers()?, &written)?;
     same("its pod after ours", &Identity::of(&second.ready()?)?, &theirs)?;
     second.end()?;
     same("our pods without it", &lives(&node)?, &before)?;
