@@ -5,7 +5,10 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::{
+    fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2},
+    path::Arg,
+};
 
 /// Tries of one open. The kernel cannot tell that a `..` stayed within the root when anything on the node was renamed or
 /// mounted meanwhile, and asks to try again: openat2(2), EAGAIN. On a busy node it asks often, but each try is short.
@@ -17,7 +20,7 @@ const TRIES_MAX: usize = 128;
 /// Those of openat2(2); `Interrupted` when the kernel could not be sure at any try.
 pub(crate) fn open_within(
     root: BorrowedFd<'_>,
-    path: &str,
+    path: impl Arg + Copy,
     flags: OFlags,
     resolve: ResolveFlags,
 ) -> io::Result<OwnedFd> {

@@ -48,8 +48,8 @@ fn perform(work: Work) -> Result<Answer, Failure> {
             volumes::content(&path, &mark, request.into(), &files, &nested)?;
         }
         Work::HostPath { path, kind } => volumes::host_path(&path, kind.into())?,
-        Work::Local(text) => claims::bind(&text.into())?,
-        Work::BlockDevice(path) => claims::look_at_device(&path)?,
+        Work::Local(text) => return claims::bind(&text.into()),
+        Work::BlockDevice(path) => return claims::look_at_device(&path),
         Work::MakePodDirs { pod, run, dirs } => dirs::make(&pod, &run, &dirs)?,
         Work::Unmount(dir) => unmount_below(dir.as_ref()).map_err(volumes::failure)?,
         Work::Remove(trees) => trees.iter().try_for_each(remove)?,

@@ -147,7 +147,7 @@ fn holds(dir: OwnedFd, files: &BTreeMap<&str, &ContentFile>) -> io::Result<bool>
         return Ok(false);
     }
     for (path, file) in files {
-        let opened = open_within(dir.as_fd(), path, OFlags::RDONLY | OFlags::NOFOLLOW, BENEATH)?;
+        let opened = open_within(dir.as_fd(), *path, OFlags::RDONLY | OFlags::NOFOLLOW, BENEATH)?;
         let mut bytes = Vec::new();
         let most = u64::try_from(file.bytes.len()).unwrap_or(u64::MAX).saturating_add(1);
         File::from(opened).take(most).read_to_end(&mut bytes)?;

@@ -172,17 +172,27 @@ fn give_entry(found: &OwnedFd, group: Gid, depth: usize) -> std::io::Result<()> 
                 Err(errno) => Err(errno.into()),
             }
         }
-        FileType::RegularFile => give(found, group, FILE_BITS),
-        _ => Ok(chownat(found, c"", None, Some(group), AtFlags::EMPTY_PATH)?),
+        FileType::Symlink => give(found, group, 0),
+        _ => give(found, group, FILE_BITS),
     }
 }
 
-/// The file may be open as no more than a path.
+/// Gives what may be open as no more than a path, unless it is given. What cannot be given stays as it is (`changeFilePermission` of
+/// `pkg/volume/volume_linux.go`): its file system has no owners, is read-only, or forbids it for a file.
 fn give(file: impl AsFd, group: Gid, bits: u32) -> std::io::Result<()> {
     let file = file.as_fd();
-    chownat(file, c"", None, Some(group), AtFlags::EMPTY_PATH)?;
-    let mode = fstat(file)?.st_mode & 0o7777;
-    Ok(chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(mode | bits))?)
+    let found = fstat(file)?;
+    let mode = found.st_mode & 0o7777;
+    if found.st_gid == group.as_raw() && mode & bits == bits {
+        return Ok(());
+    }
+    let _stays = chownat(file, c"", None, Some(group), AtFlags::EMPTY_PATH);
+    if !FileType::from_raw_mode(found.st_mode).is_symlink() {
+        // Also what a file loses with its owner, the bits by which it changes users.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let _stays = chmod(path, Mode::from_raw_mode(mode | bits));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -257,6 +267,35 @@ mod tests {
         assert_eq!(mode_and_group(&outside).1, 0);
     }
 
+    /// A file that nobody may change, and a file system that is read-only.
+    #[test]
+    fn what_cannot_be_given_to_a_group_stays_and_what_is_given_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let owned = EmptyDir { fs_group: Some(4242), ..DISK };
+        fs::create_dir(&path).unwrap();
+        for name in ["given", "stays", "suid"] {
+            fs::write(path.join(name), "").unwrap();
+        }
+        std::os::unix::fs::chown(path.join("given"), None, Some(4242)).unwrap();
+        fs::set_permissions(path.join("given"), fs::Permissions::from_mode(0o664)).unwrap();
+        fs::set_permissions(path.join("suid"), fs::Permissions::from_mode(0o4755)).unwrap();
+        let changed =
+            |name: &str| fs::metadata(path.join(name)).map(|it| (it.ctime(), it.ctime_nsec())).unwrap();
+        let before = changed("given");
+        with_own_mounts(|| {
+            let stays = path.join("stays");
+            let bind = |flags| mount(Some(&stays), &stays, None::<&str>, flags, None::<&str>).unwrap();
+            bind(MsFlags::MS_BIND);
+            bind(MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY);
+            ensure(&path, &dir.path().join("meta/ready"), &owned).unwrap();
+        });
+        assert_eq!(changed("given"), before);
+        assert_eq!(mode_and_group(&path.join("stays")), (0o644, 0));
+        assert_eq!(mode_and_group(&path.join("suid")), (0o4775, 4242));
+        assert_eq!(mode_and_group(&path), (0o2775, 4242));
+    }
+
     #[test]
     fn a_tree_that_is_too_deep_for_a_group_is_told() {
         let dir = tempfile::tempdir().unwrap();
@@ -324,7 +363,7 @@ mod tests {
         }
         give_to_group(&path, 4242).unwrap();
         assert_eq!(mode_and_group(&path.join("sub/file")), (0o664, 4242));
-        assert_eq!(mode_and_group(&path.join("sub/fifo")), (0o400, 4242));
+        assert_eq!(mode_and_group(&path.join("sub/fifo")), (0o660, 4242));
         let none = opened.read_events(&mut [0; 1024]).map(Iterator::count);
         assert_eq!(none.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }

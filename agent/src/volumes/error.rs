@@ -42,6 +42,12 @@ pub enum VolumeError {
     /// Another pod has it alone.
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     InUse,
+    /// Another pod has not got it whole yet.
+    #[error("it is being given to the group of another pod, which is to have it at {by}")]
+    BeingGiven {
+        /// Where that pod has it.
+        by: PathBuf,
+    },
     /// A path that content is not to be written to. The words are upstream's (`validatePath` of `atomic_writer.go`).
     #[error("invalid path: {why}: {path}")]
     WrongPath {

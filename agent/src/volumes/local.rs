@@ -4,6 +4,8 @@
 //! is an administrator's to choose; links in it are followed, as the kubelet does.
 
 use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
     fs,
     io::{self, ErrorKind},
     os::{
@@ -15,18 +17,21 @@ use std::{
 
 use rustix::{
     fs::{Mode, OFlags, StatVfsMountFlags, fstat, fstatvfs, open},
-    mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount},
+    mount::{MountFlags, mount_bind, mount_remount},
 };
 
 use super::{
     empty_dir::{give_to_group, set, unset},
     error::{VolumeError, io_error},
-    mounts::{MountLine, is_mount_point, mounts},
+    mounts::{MountLine, is_mount_point, mounts, unmount_below},
 };
 
 /// What the group of a directory has where nothing is left to change: read, write, search, and its group for new files
 /// (`requiresPermissionChange` of `pkg/volume/volume_linux.go`).
 const GROUP_HAS: u32 = 0o2770;
+
+/// Directory of such volumes in that of a pod's volumes.
+const PLUGIN: &str = "kubernetes.io~local-volume";
 
 /// A directory to bind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,9 +85,8 @@ pub fn ensure(wanted: &LocalDir) -> Result<(), VolumeError> {
     }
     let finished = restrict(wanted).and_then(|()| share(wanted));
     if let Err(error) = finished {
-        // Whoever comes next begins anew.
-        unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-            .map_err(io_error("unmount", target))?;
+        // Whoever comes next begins anew. What the node has mounted in it meanwhile is the node's.
+        unmount_below(target)?;
         return Err(error);
     }
     set(mark)
@@ -112,7 +116,10 @@ fn directory(path: &Path) -> Result<OwnedFd, VolumeError> {
 fn restrict(wanted: &LocalDir) -> Result<(), VolumeError> {
     let target = &wanted.target;
     let read_only = wanted.read_only.then_some("ro");
-    let options: Vec<&str> = read_only.into_iter().chain(wanted.options.iter().map(String::as_str)).collect();
+    // Source: `JoinMountOptions` of `pkg/volume/util/util.go`, and mount(8): each in its place by name, and perhaps several.
+    let entries: BTreeSet<&str> =
+        read_only.into_iter().chain(wanted.options.iter().map(String::as_str)).collect();
+    let options: Vec<&str> = entries.into_iter().flat_map(|entry| entry.split(',')).collect();
     if options.is_empty() {
         return Ok(());
     }
@@ -157,6 +164,8 @@ fn flags(has: MountFlags, options: &[&str]) -> MountFlags {
             "nodiratime" => (MountFlags::NODIRATIME, true),
             "diratime" => (MountFlags::NODIRATIME, false),
             "relatime" => (MountFlags::RELATIME, true),
+            "nosymfollow" => (MountFlags::NOSYMFOLLOW, true),
+            "symfollow" => (MountFlags::NOSYMFOLLOW, false),
             "strictatime" => (MountFlags::STRICTATIME, true),
             _ => continue,
         };
@@ -185,11 +194,26 @@ fn share(wanted: &LocalDir) -> Result<(), VolumeError> {
     if wanted.is_of_one_pod && before.iter().any(|mount| is_volume(&mount)) {
         return Err(VolumeError::InUse);
     }
-    let is_shared = before.iter().any(|mount| mount.is_same(&all[own]));
-    match wanted.group {
-        Some(group) if !wanted.read_only && !is_shared => give(&target, group),
-        Some(_) | None => Ok(()),
+    let Some(group) = wanted.group.filter(|_| !wanted.read_only) else { return Ok(()) };
+    let sharing: Vec<&&MountLine> = before.iter().filter(|mount| mount.is_same(&all[own])).collect();
+    if sharing.is_empty() {
+        return give(&target, group);
     }
+    // Who is before this pod may have a group to give it to, and not be done.
+    let is_giving = |mount: &&&MountLine| mark_of(&pods, &mount.point).is_some_and(|mark| !mark.exists());
+    match sharing.iter().find(|mount| is_giving(mount)) {
+        Some(mount) => Err(VolumeError::BeingGiven { by: mount.point.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Where it is said that a directory which is bound at a place was bound whole, where that is one of these.
+fn mark_of(pods: &Path, place: &Path) -> Option<PathBuf> {
+    let mut parts = place.strip_prefix(pods).ok()?.iter();
+    let [pod, volumes, plugin, name] = std::array::from_fn(|_| parts.next());
+    let (pod, plugin, name) = (pod?, plugin?, name?);
+    let is_own = volumes == Some(OsStr::new("volumes")) && plugin == PLUGIN && parts.next().is_none();
+    is_own.then(|| pods.join(pod).join("plugins").join(plugin).join(name).join("ready"))
 }
 
 /// A path whose directory has no link on the way.
@@ -201,7 +225,7 @@ fn real(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// The pod that a path is of, by its directory.
-fn pod_of<'a>(pods: &Path, path: &'a Path) -> Option<&'a std::ffi::OsStr> {
+fn pod_of<'a>(pods: &Path, path: &'a Path) -> Option<&'a OsStr> {
     path.strip_prefix(pods).ok()?.iter().next()
 }
 

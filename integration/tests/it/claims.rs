@@ -336,8 +336,17 @@ fn refused() -> Result<()> {
             elsewhere,
             "MountVolume.NodeAffinity check failed for volume \"pv-elsewhere\" : no matching NodeSelectorTerms",
         ),
-        ("file", local(&dir.join("precious")), "only directory and block device are supported"),
-        ("none", local(&dir.join("none")), "does not exist"),
+        (
+            "file",
+            local(&dir.join("precious")),
+            "MountVolume.NewMounter initialization failed for volume \"pv-file\" : only directory and block device are \
+             supported",
+        ),
+        (
+            "none",
+            local(&dir.join("none")),
+            "MountVolume.NewMounter initialization failed for volume \"pv-none\" : path ",
+        ),
     ];
     for (name, source, _) in &cases {
         let uid = claim(&cluster, name, json!({}))?;

@@ -7,7 +7,7 @@
 use crate::{
     id::VolumeName,
     node::{NodeInfo, fits_term},
-    spec::{ClaimVolume, HostPathType, NodeTerm, Pod, VolumeMode},
+    spec::{ClaimVolume, HostPathType, NodeTerm, Pod, Volume, VolumeMode},
 };
 
 /// What counts of a PersistentVolumeClaim.
@@ -200,7 +200,7 @@ impl Asked<'_> {
                     VolumeMode::Filesystem => Claimed::Local(LocalVolume {
                         name,
                         path,
-                        read_only: self.claim.read_only,
+                        read_only: self.read_only(),
                         options: mount_options,
                         is_of_one_pod,
                     }),
@@ -226,6 +226,15 @@ impl Asked<'_> {
                 "failed to get Plugin from volumeSpec for volume {name:?} err=no volume plugin matched"
             ))),
         }
+    }
+
+    /// Whether nobody writes: of several volumes of the pod with this claim the last one that is used says so, for there is one mount of it
+    /// (`AddPodToVolume` of `pkg/kubelet/volumemanager/cache/desired_state_of_world.go`).
+    fn read_only(&self) -> bool {
+        let used = self.pod.used_volumes();
+        let used = self.pod.volumes.iter().filter(|volume| used.contains(&volume.name));
+        let last = used.filter_map(Volume::claim).rfind(|claim| claim.name == self.claim.name);
+        last.unwrap_or(self.claim).read_only
     }
 
     /// Whether the PersistentVolume is that of the claim, and shown as the pod uses it.

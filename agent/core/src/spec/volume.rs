@@ -54,6 +54,18 @@ impl Volume {
             | VolumeSource::Claim(_) => None,
         }
     }
+
+    /// What its claim says, where it has one.
+    #[must_use]
+    pub fn claim(&self) -> Option<&ClaimVolume> {
+        match &self.source {
+            VolumeSource::Claim(claim) => Some(claim),
+            VolumeSource::EmptyDir { .. }
+            | VolumeSource::HostPath { .. }
+            | VolumeSource::Content(_)
+            | VolumeSource::Image { .. } => None,
+        }
+    }
 }
 
 /// A `persistentVolumeClaim` or `ephemeral` volume.

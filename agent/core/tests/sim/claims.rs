@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use berth_core::{
+    effect::{Act, Effect},
     id::{PodUid, VolumeName},
     pod::port::look::Finding,
     spec::{ClaimVolume, Pod, Volume, VolumeSource},
@@ -97,4 +98,25 @@ fn a_bind_that_is_lost_behind_the_agent_is_made_again() {
     run.advance(Duration::from_secs(120), Run::settle);
     assert_eq!((made(&run), is_running(&run)), (2, true));
     assert_eq!(run.notes("ChangedOutside").count(), 1);
+}
+
+/// Each would be refused while the other is made.
+#[test]
+fn what_several_volumes_have_is_made_once_at_a_time() {
+    let mut run = Run::new();
+    run.settle();
+    let mut pod = pod();
+    let again = Volume { name: VolumeName::new("again"), ..pod.volumes[0].clone() };
+    pod.volumes.push(again);
+    pods::edit(&mut pod, "main").mounts.clear();
+    pods::mount_all(&mut pod, "main");
+    run.want(pod);
+    let is_made = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::EnsureVolume(_), .. });
+    let mut most = 0;
+    while run.settle_one() {
+        most = most.max(run.open.iter().filter(|effect| is_made(effect)).count());
+    }
+    assert_eq!(most, 1);
+    assert!(is_running(&run));
+    assert_eq!(run.told.iter().filter(|effect| is_made(effect)).count(), 2);
 }

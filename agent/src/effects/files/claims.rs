@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use berth_core::{
     derived::claim::{Asked, ClaimError, Claimed, LocalVolume},
     event::Outcome,
-    failure::Failure,
+    failure::{Failure, FailureKind},
     id::PodUid,
     paths,
     pod::port::volume::VolumeRequest,
@@ -15,11 +15,11 @@ use berth_core::{
 use super::{
     host::Host,
     volumes::failure,
-    work::{Called, FILES, PATH, TREE, Work},
+    work::{Answer, Called, FILES, PATH, TREE, Work},
 };
 use crate::{
     objects,
-    volumes::{self, ForGroup, LocalDir},
+    volumes::{self, ForGroup, LocalDir, VolumeError},
     workers::Sort,
 };
 
@@ -36,16 +36,17 @@ pub(super) async fn ensure(
             let dir = local_dir(host, pod, request, &local);
             let path = dir.target.display().to_string();
             let within = if dir.group.is_some() { TREE } else { FILES };
-            let step = Step { step: SET_UP, name: local.name, looks_at: local.path, within };
+            let steps = [NEW_MOUNTER, SET_UP];
+            let step = Step { steps, name: local.name, looks_at: local.path, within };
             (path, Some((step, Work::Local(dir.into()))))
         }
         Claimed::Path { path, kind: HostPathType::Unset, .. } => (path, None),
         Claimed::Path { name, path, kind } => {
-            let step = Step { step: SET_UP, name, looks_at: path.clone(), within: PATH };
+            let step = Step { steps: [SET_UP; 2], name, looks_at: path.clone(), within: PATH };
             (path.clone(), Some((step, Work::HostPath { path, kind: kind.into() })))
         }
         Claimed::Device { name, path } => {
-            let step = Step { step: MAP, name, looks_at: path.clone(), within: PATH };
+            let step = Step { steps: [EVAL_LINKS, MAP], name, looks_at: path.clone(), within: PATH };
             (path.clone(), Some((step, Work::BlockDevice(path))))
         }
     };
@@ -55,13 +56,15 @@ pub(super) async fn ensure(
     Ok(Outcome::Volume { path, again_in: None })
 }
 
+const NEW_MOUNTER: &str = "MountVolume.NewMounter initialization failed";
+const EVAL_LINKS: &str = "MapVolume.EvalHostSymlinks failed";
 const SET_UP: &str = "MountVolume.SetUp failed";
 const MAP: &str = "MapVolume.MapBlockVolume failed";
 
 /// What is done for a PersistentVolume.
 struct Step {
-    /// What has failed when it does.
-    step: &'static str,
+    /// What has failed when the PersistentVolume is not what it says, and when it cannot be had.
+    steps: [&'static str; 2],
     /// Name of the PersistentVolume.
     name: String,
     looks_at: String,
@@ -69,14 +72,16 @@ struct Step {
 }
 
 async fn perform(host: &Host, pod: &PodUid, step: Step, work: &Work) -> Result<(), Failure> {
-    let Step { step, name, looks_at, within } = step;
+    let Step { steps: [not_there, step], name, looks_at, within } = step;
     // Two volumes of a pod may have one claim.
     let what = format!("persistent volume {name}");
     let called = Called { what: &what, path: &looks_at, sort: Sort::Chosen, within };
-    host.work(pod.as_str(), called, work).await.map(drop).map_err(|Failure { kind, message }| {
-        let error = ClaimError::Refused { step, name, why: message };
-        Failure::new(kind, error.to_string())
-    })
+    let (kind, step, why) = match host.work(pod.as_str(), called, work).await {
+        Ok(Answer::NotThere(why)) => (FailureKind::Config, not_there, why),
+        Ok(_) => return Ok(()),
+        Err(Failure { kind, message }) => (kind, step, message),
+    };
+    Err(Failure::new(kind, ClaimError::Refused { step, name, why }.to_string()))
 }
 
 fn local_dir(host: &Host, pod: &PodUid, request: &VolumeRequest, local: &LocalVolume) -> LocalDir {
@@ -96,11 +101,23 @@ fn local_dir(host: &Host, pod: &PodUid, request: &VolumeRequest, local: &LocalVo
 }
 
 /// In a worker: binds a directory of the node.
-pub(in crate::effects) fn bind(wanted: &LocalDir) -> Result<(), Failure> {
-    volumes::ensure_local(wanted).map_err(failure)
+pub(in crate::effects) fn bind(wanted: &LocalDir) -> Result<Answer, Failure> {
+    match volumes::ensure_local(wanted) {
+        Ok(()) => Ok(Answer::Done),
+        Err(error @ (VolumeError::NoSuchPath { .. } | VolumeError::NoDirectory { .. })) => {
+            Ok(Answer::NotThere(error.to_string()))
+        }
+        Err(error) => Err(failure(error)),
+    }
 }
 
 /// In a worker: looks whether a path is a block device.
-pub(in crate::effects) fn look_at_device(path: &str) -> Result<(), Failure> {
-    volumes::check_block_device(Path::new(path)).map_err(failure)
+pub(in crate::effects) fn look_at_device(path: &str) -> Result<Answer, Failure> {
+    match volumes::check_block_device(Path::new(path)) {
+        Ok(()) => Ok(Answer::Done),
+        Err(VolumeError::NoSuchPath { path }) => {
+            Ok(Answer::NotThere(format!("lstat {}: no such file or directory", path.display())))
+        }
+        Err(error) => Err(failure(error)),
+    }
 }

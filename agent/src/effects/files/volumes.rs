@@ -167,7 +167,7 @@ pub(in crate::effects) fn failure(error: VolumeError) -> Failure {
         | VolumeError::FileSystemOfDevice { .. }
         | VolumeError::NoBlockDevice { .. }
         | VolumeError::InUse => FailureKind::Config,
-        VolumeError::Io { .. } => FailureKind::Transient,
+        VolumeError::BeingGiven { .. } | VolumeError::Io { .. } => FailureKind::Transient,
     };
     failed(kind, &error)
 }

@@ -130,6 +130,8 @@ pub(in crate::effects) enum Answer {
     },
     /// A part of the volume of this name could not be bound; details are not for the pod's owner.
     Withheld { mount: String, stage: Stage, why: String },
+    /// What a PersistentVolume says is not there, or no such thing: why.
+    NotThere(String),
     /// Account files.
     Accounts { passwd: String, group: String },
     /// A termination message.

@@ -18,9 +18,9 @@ use berth_core::{failure::Failure, oci::ImageVolume, pod::retention::RunVolumes}
 use containerd_client::types::Mount;
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, XattrFlags, chmodat, chownat,
-        fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, linkat, mkdirat, mknodat, open, openat,
-        readlinkat, renameat_with, statat, symlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid, XattrFlags,
+        chmodat, chownat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat, linkat, mkdirat, mknodat,
+        open, openat, readlinkat, renameat_with, statat, symlinkat,
     },
     io::Errno,
 };
@@ -30,13 +30,7 @@ use super::{
     files::host_files,
     image_root::{open_in, with_root},
 };
-use crate::{absent::absent_is_fine, volumes::remove_tree};
-
-/// Deepest tree that is copied.
-const DEPTH_MAX: usize = 64;
-
-/// Most files that are copied into one volume.
-const FILES_MAX: usize = 1_000_000;
+use crate::{absent::absent_is_fine, contained::open_within, volumes::remove_tree};
 
 /// Longest list of names of extended attributes, and longest value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX` of Linux).
 const ATTRIBUTES_MAX: usize = 64 << 10;
@@ -125,47 +119,53 @@ fn fill(root: BorrowedFd<'_>, volume: &ImageVolume) -> io::Result<()> {
     };
     let target =
         open(unfinished(volume), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut copy = Copy { left: FILES_MAX, links: BTreeMap::new(), root: target.try_clone()? };
-    copy.dir(&source, &target, &mut PathBuf::new(), DEPTH_MAX)
+    Copy { source, target, links: BTreeMap::new() }.all()
 }
 
 /// A copy under way.
 struct Copy {
-    /// Files that may still be copied.
-    left: usize,
-    /// Where a file with several names was put first, below `root`, by device and inode.
+    source: OwnedFd,
+    target: OwnedFd,
+    /// Where a file with several names was put first, by device and inode.
     links: BTreeMap<(u64, u64), PathBuf>,
-    root: OwnedFd,
 }
 
 impl Copy {
-    fn dir(&mut self, source: &OwnedFd, target: &OwnedFd, at: &mut PathBuf, depth: usize) -> io::Result<()> {
-        let stat = fstat(source)?;
-        if depth == 0 {
-            return Err(io::ErrorKind::QuotaExceeded.into());
+    /// One directory after another, so that a deep tree takes no more than a flat one.
+    fn all(&mut self) -> io::Result<()> {
+        let mut due = vec![PathBuf::from(".")];
+        while let Some(at) = due.pop() {
+            due.extend(self.dir(&at)?);
         }
-        for entry in Dir::read_from(source)? {
+        Ok(())
+    }
+
+    /// Copies a directory with its files, and makes the directories in it, whose turn comes later: which.
+    fn dir(&mut self, at: &Path) -> io::Result<Vec<PathBuf>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let source = open_within(self.source.as_fd(), at, flags, resolve)?;
+        let target = open_within(self.target.as_fd(), at, flags, resolve)?;
+        let mut later = Vec::new();
+        for entry in Dir::read_from(&source)? {
             let entry = entry?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            self.left = self.left.checked_sub(1).ok_or(io::ErrorKind::QuotaExceeded)?;
-            let stat = statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            at.push(OsStr::from_bytes(name.to_bytes()));
+            let stat = statat(&source, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let path = at.join(OsStr::from_bytes(name.to_bytes()));
             if FileType::from_raw_mode(stat.st_mode).is_dir() {
-                let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY | OFlags::DIRECTORY;
-                mkdirat(target, name, Mode::RWXU)?;
-                let from = openat(source, name, flags, Mode::empty())?;
-                let to = openat(target, name, flags, Mode::empty())?;
-                self.dir(&from, &to, at, depth - 1)?;
-            } else if !self.link(target, name, &stat, at)? {
-                copy_file(source, target, name, &stat)?;
+                mkdirat(&target, name, Mode::RWXU)?;
+                later.push(path);
+            } else if !self.link(&target, name, &stat, &path)? {
+                copy_file(&source, &target, name, &stat)?;
             }
-            at.pop();
         }
-        copy_attributes(source, target)?;
-        own(target, &stat)
+        // Only now: what is made in a directory takes from it.
+        copy_attributes(&source, &target)?;
+        own(&target, &fstat(&source)?)?;
+        Ok(later)
     }
 
     /// Gives a file that was copied under another name this one too. Tells whether it was.
@@ -178,7 +178,7 @@ impl Copy {
             self.links.insert(file, at.to_owned());
             return Ok(false);
         };
-        linkat(&self.root, first, target, name, AtFlags::empty())?;
+        linkat(&self.target, first, target, name, AtFlags::empty())?;
         Ok(true)
     }
 }
@@ -299,6 +299,29 @@ mod tests {
         assert_eq!(labelled, Err(Errno::NODATA));
         assert_eq!(fs::read_link(made.join("link")).unwrap(), Path::new("/etc/shadow"));
         assert_eq!(fs::metadata(&made).unwrap().mode() & 0o7777, 0o1777);
+    }
+
+    /// Deeper than a thread has stack or a process files for.
+    #[test]
+    fn a_volume_is_as_deep_as_a_path_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("image/data");
+        let deep: PathBuf = std::iter::repeat_n("d", 1200).collect();
+        fs::create_dir_all(data.join(&deep)).unwrap();
+        fs::write(data.join(&deep).join("file"), "content").unwrap();
+        fs::set_permissions(data.join("d"), fs::Permissions::from_mode(0o2501)).unwrap();
+        let volume = ImageVolume {
+            target: dir.path().join("volume").display().to_string(),
+            image_path: "/data".to_owned(),
+        };
+        fs::create_dir(unfinished(&volume)).unwrap();
+        let root = fs::File::open(dir.path().join("image")).unwrap();
+        fill(root.as_fd(), &volume).unwrap();
+        let made = PathBuf::from(unfinished(&volume));
+        assert_eq!(fs::read_to_string(made.join(&deep).join("file")).unwrap(), "content");
+        assert_eq!(fs::metadata(made.join("d")).unwrap().mode() & 0o7777, 0o2501);
+        remove_tree(&made).unwrap();
+        remove_tree(&data).unwrap();
     }
 
     #[test]

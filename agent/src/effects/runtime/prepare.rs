@@ -113,6 +113,7 @@ async fn without_labels(host: &Arc<Host>, request: &Arc<StartRequest>) -> Result
         }
         Answer::Withheld { mount, stage, why } => Err(withheld(request, &mount, &stage, &why)),
         Answer::Done
+        | Answer::NotThere(_)
         | Answer::Accounts { .. }
         | Answer::TerminationMessage(_)
         | Answer::EnvFiles(_)

@@ -1,5 +1,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+use nix::mount::{MsFlags, mount};
+
 use super::*;
 use crate::{
     own_mounts::{tmpfs, with_own_mounts},
@@ -40,6 +42,11 @@ impl Bench {
     fn mode_and_group(&self, path: &str) -> (u32, u32) {
         let found = fs::metadata(self.at(path)).unwrap();
         (found.mode() & 0o7777, found.gid())
+    }
+
+    /// As an earlier agent left it, killed before the group had all.
+    fn unmark(&self, pod: &str) {
+        fs::remove_file(self.of(pod).mark).unwrap();
     }
 
     fn count(&self, wanted: &LocalDir) -> usize {
@@ -99,7 +106,7 @@ fn what_is_mounted_in_it_stays_with_the_node() {
 fn options_are_those_of_the_mount_and_others_are_passed_over() {
     let bench = Bench::new();
     with_own_mounts(|| {
-        let options = ["noexec", "nodev", "discard", "uid=4"].map(str::to_owned).to_vec();
+        let options = ["nodev,noexec", "discard", "uid=4"].map(str::to_owned).to_vec();
         let wanted = LocalDir { read_only: true, options, group: Some(GROUP), ..bench.of("a") };
         ensure(&wanted).unwrap();
         let error = fs::write(wanted.target.join("new"), "").unwrap_err();
@@ -114,6 +121,30 @@ fn options_are_those_of_the_mount_and_others_are_passed_over() {
     });
 }
 
+/// A disk that the node mounts in it while it is given, and a directory that is no pod's any more.
+#[test]
+fn what_the_node_mounts_in_it_meanwhile_stays_when_it_cannot_be_given() {
+    let bench = Bench::new();
+    with_own_mounts(|| {
+        tmpfs(&bench.at("disk"));
+        let shared = MsFlags::MS_REC | MsFlags::MS_SHARED;
+        mount(None::<&str>, &bench.at("disk"), None::<&str>, shared, None::<&str>).unwrap();
+        fs::create_dir(bench.at("disk/sub")).unwrap();
+        let deep: PathBuf = std::iter::repeat_n("d", 300).collect();
+        fs::create_dir_all(bench.at("disk").join(deep)).unwrap();
+        let wanted = LocalDir { group: Some(GROUP), ..bench.of("a") };
+        // As a worker that was killed leaves it: bound, and not given.
+        ensure(&wanted).unwrap_err();
+        ensure(&LocalDir { group: None, ..wanted.clone() }).unwrap();
+        fs::remove_file(&wanted.mark).unwrap();
+        tmpfs(&bench.at("disk/sub"));
+        assert!(is_mount_point(&wanted.target.join("sub")).unwrap());
+        ensure(&wanted).unwrap_err();
+        assert_eq!(bench.count(&wanted), 0);
+        assert!(is_mount_point(&bench.at("disk/sub")).unwrap());
+    });
+}
+
 #[test]
 fn the_last_of_opposite_options_counts() {
     let nosuid = MountFlags::NOSUID;
@@ -122,6 +153,7 @@ fn the_last_of_opposite_options_counts() {
         (&["rw", "ro"], nosuid | MountFlags::RDONLY),
         (&["suid"], MountFlags::empty()),
         (&["defaults", "_netdev"], nosuid),
+        (&["nosymfollow"], nosuid | MountFlags::NOSYMFOLLOW),
         (&["noatime", "noexec"], nosuid | MountFlags::NOATIME | MountFlags::NOEXEC),
     ] {
         assert_eq!(flags(nosuid, options), expected, "{options:?}");
@@ -139,8 +171,15 @@ fn a_group_gets_it_with_the_first_pod_and_by_its_policy() {
         ensure(&of("a", 4242, false)).unwrap();
         assert_eq!(bench.mode_and_group("disk"), (0o2775, 4242));
         assert_eq!(bench.mode_and_group("disk/precious"), (0o664, 4242));
+        bench.unmark("a");
+        let error = ensure(&of("b", 5000, false)).unwrap_err();
+        assert!(matches!(error, VolumeError::BeingGiven { .. }), "{error}");
+        assert_eq!(bench.count(&bench.of("b")), 0);
+        ensure(&bench.of("c")).unwrap();
+        ensure(&of("a", 4242, false)).unwrap();
         ensure(&of("b", 5000, false)).unwrap();
         assert_eq!(bench.mode_and_group("disk").1, 4242, "another pod has it");
+        bench.end("c");
         bench.end("a");
         bench.end("b");
 

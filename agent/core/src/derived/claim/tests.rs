@@ -1,7 +1,10 @@
 use super::*;
 use crate::{
     fixtures,
-    spec::{Mount, MountPropagation, Operator, RecursiveReadOnly, Requirement, SubPath, VolumeDevice},
+    spec::{
+        Mount, MountPropagation, Operator, RecursiveReadOnly, Requirement, SubPath, VolumeDevice,
+        VolumeSource,
+    },
 };
 
 fn data() -> VolumeName {
@@ -206,5 +209,36 @@ fn a_volume_is_had_where_the_labels_of_the_node_are_its() {
             ..volume(local("/srv"), VolumeMode::Filesystem)
         };
         assert_eq!(asked.claimed(&claim(), found, node).is_ok(), expected, "{terms:?}");
+    }
+}
+
+/// They have one mount.
+#[test]
+fn of_several_volumes_with_a_claim_the_last_that_is_used_says_whether_it_is_written_to() {
+    for (last, is_used, expected) in [(true, true, true), (false, true, false), (true, false, false)] {
+        let mut pod = pod(VolumeMode::Filesystem);
+        let of = |read_only| ClaimVolume { read_only, ..wanted(false) };
+        let volume_of = |name: &str, claim: ClaimVolume| Volume {
+            name: VolumeName::new(name),
+            source: VolumeSource::Claim(claim),
+        };
+        let other = ClaimVolume { name: "other".into(), ..of(!expected) };
+        pod.volumes = vec![
+            volume_of("data", of(if is_used { !last } else { expected })),
+            volume_of("again", of(last)),
+            volume_of("of-another", other),
+        ];
+        let main = std::sync::Arc::make_mut(&mut pod.containers[0]);
+        let mount = main.mounts[0].clone();
+        main.mounts.push(Mount { volume: VolumeName::new("of-another"), ..mount.clone() });
+        if is_used {
+            main.mounts.push(Mount { volume: VolumeName::new("again"), ..mount });
+        }
+        for volume in pod.volumes.iter().filter(|volume| volume.name.as_str() != "of-another") {
+            let found = self::volume(local("/srv"), VolumeMode::Filesystem);
+            let asked = Asked { pod: &pod, volume: &volume.name, claim: volume.claim().unwrap() };
+            let Claimed::Local(made) = asked.claimed(&claim(), found, None).unwrap() else { panic!() };
+            assert_eq!(made.read_only, expected, "{last} {is_used} {}", volume.name);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What containers need before they start.
 
+use std::collections::BTreeSet;
+
 use super::{ERROR_SHOWN, Network, Planner};
 use crate::{
     id::ContainerName,
@@ -55,6 +57,11 @@ impl Planner<'_> {
         let actual = &self.life.actual;
         let mut room = VOLUMES_AT_ONCE.saturating_sub(being_made(actual));
         let used = self.life.spec.used_volumes();
+        // What a claim has brought is made once at a time, however many volumes have it.
+        let is_made =
+            |volume: &&Volume| actual.volumes.get(&volume.name).is_some_and(|state| state.op().is_some());
+        let mut claims: BTreeSet<&str> =
+            self.life.spec.volumes.iter().filter(is_made).filter_map(claim_of).collect();
         for volume in &self.life.spec.volumes {
             let due = match (actual.refreshes.get(&volume.name), actual.volumes.get(&volume.name)) {
                 _ if !used.contains(&volume.name) || !self.can_be_made(volume) => false,
@@ -63,7 +70,7 @@ impl Planner<'_> {
                 (Some(Refresh::At { .. }) | None, None) => true,
                 (Some(Refresh::At { .. }) | None, Some(state)) => self.is_due(state),
             };
-            if due && room > 0 {
+            if due && room > 0 && claim_of(volume).is_none_or(|claim| claims.insert(claim)) {
                 room -= 1;
                 self.push(Step::Ensure(PodResource::Volume(volume.name.clone())));
             }
@@ -291,6 +298,11 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// Name of a volume's claim.
+fn claim_of(volume: &Volume) -> Option<&str> {
+    volume.claim().map(|claim| claim.name.as_str())
 }
 
 /// How many volumes are being made, or made anew.
