@@ -94,11 +94,13 @@ fn waits(pod: &Value, reason: &str) -> bool {
     pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == reason
 }
 
-/// Its first main or init container ended a fourth time, and waits for 40 s: longer than what is between two looks.
+/// Its first main or init container ended a fourth time, and waits for 40 s: longer than what is between two looks. Of one that could not be
+/// started a kubelet shows that error as long as it waits.
 fn backs_off(pod: &Value) -> bool {
     ["initContainerStatuses", "containerStatuses"].iter().any(|list| {
         let one = &pod["status"][*list][0];
-        let waits = one["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+        let reason = &one["state"]["waiting"]["reason"];
+        let waits = reason == "CrashLoopBackOff" || reason == "RunContainerError";
         one["restartCount"] == 3 && (waits || one["state"]["terminated"].is_object())
     })
 }

@@ -53,8 +53,9 @@ pub const EXPLAINED: &[Explained] = &[
                 return has_changed_too(finding, |path| path.starts_with("resources/"));
             };
             match finding.phase {
-                // At first the kubelet shows what is allocated, and what is in no cgroup with it.
+                // At first the kubelet shows what is allocated, and what is in no cgroup with it, and parts of a byte.
                 Phase::Start | Phase::Crash | Phase::Restart if ours == "-" => true,
+                Phase::Start if theirs.ends_with("00m") && amount == "limits/memory" => is_part(ours, theirs),
                 Phase::Restart | Phase::Deletion if theirs == "-" => true,
                 _ => amount == "limits/memory" && is_in_pages(ours, theirs),
             }
@@ -223,9 +224,12 @@ pub const EXPLAINED: &[Explained] = &[
             let Difference { path, ours, theirs } = &finding.difference;
             (path.ends_with("/state/terminated") && ours == "-")
                 || (path.ends_with("/state/waiting/reason") && ours == "CrashLoopBackOff" && theirs == "-")
+                || (path.ends_with("/state/waiting/reason")
+                    && ours == "CrashLoopBackOff"
+                    && theirs == "RunContainerError")
                 || (path.ends_with("/state/waiting/message")
                     && ours.starts_with("back-off ")
-                    && theirs == "-")
+                    && (theirs == "-" || theirs.starts_with("failed to create containerd task: ")))
         },
     },
     Explained {
@@ -294,6 +298,12 @@ fn has_changed_too(finding: &Finding, is_such: impl Fn(&str) -> bool) -> bool {
 }
 
 /// Whether one limit of memory is another in whole pages.
+/// Whether an amount is another one in whole bytes, which is in thousandths.
+fn is_part(whole: &str, thousandths: &str) -> bool {
+    let amount = |text: &str| text.trim_end_matches('m').parse::<u64>().ok();
+    amount(whole).zip(amount(thousandths)).is_some_and(|(whole, parts)| whole == parts.div_ceil(1000))
+}
+
 fn is_in_pages(whole: &str, in_pages: &str) -> bool {
     let bytes = |text: &str| -> Option<u64> {
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
