@@ -93,7 +93,8 @@ fn perform(work: Work) -> Result<Answer, Failure> {
         Work::Link { target, link } => host_files::link(&target, &link)?,
         Work::Unlink { link, log } => {
             host_files::remove_log(&log)?;
-            host_files::remove_file(link)?;
+            // A link that stays leads nowhere, and holds nobody up.
+            let _stays = host_files::remove_file(link);
         }
         Work::RemoveRunVolumes(volumes) => image_volumes::remove(&volumes.into())?,
         Work::Look(places) => return look::missing(&places),

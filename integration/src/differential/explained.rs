@@ -14,6 +14,14 @@ pub struct Explained {
     is: fn(&Finding) -> bool,
 }
 
+impl Explained {
+    /// Whether the kubelet is as it is by chance: as Go's maps are ordered.
+    #[must_use]
+    pub fn is_of_chance(&self) -> bool {
+        self.what.ends_with(", and not by chance")
+    }
+}
+
 const PODS: &str = "docs/differences.md, What pods and the Node show otherwise";
 const WANTED: &str = "docs/decisions/0028-where-berth-is-not-as-the-kubelet.md";
 

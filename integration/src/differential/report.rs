@@ -41,13 +41,13 @@ impl Report {
         self.findings.iter().filter(|finding| of(finding).is_none())
     }
 
-    /// Explanations that nothing needed: they say nothing of a run of some cases alone.
+    /// Explanations that nothing needed, and not by chance: they say nothing of a run of some cases alone.
     pub fn stale(&self) -> impl Iterator<Item = &'static str> {
         let needed: BTreeSet<usize> = self.findings.iter().filter_map(of).collect();
         EXPLAINED
             .iter()
             .enumerate()
-            .filter(move |(number, _)| !needed.contains(number))
+            .filter(move |(number, one)| !needed.contains(number) && !one.is_of_chance())
             .map(|(_, one)| one.what)
     }
 

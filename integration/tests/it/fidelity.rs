@@ -103,7 +103,12 @@ fn without_links() -> Result<()> {
     node.apply("web", &pod("web", json!({ "containers": [shell("main", &wait_at("door"), json!({}))] })))?;
     let web = node.ready("web")?;
     go_on(&web, "main", "door")?;
-    node.wait("web", "restarted", POD_LIMIT, |pod| pod.restarts("main") == 1 && pod.is_ready())?;
+    let web = node.wait("web", "restarted", POD_LIMIT, |pod| pod.restarts("main") == 1 && pod.is_ready())?;
+    // Run 1 has the log of run 0 to remove, and a link to it.
+    go_on(&web, "main", "door")?;
+    node.wait("web", "restarted again", POD_LIMIT, |pod| pod.restarts("main") == 2 && pod.is_ready())?;
+    node.remove("web")?;
+    node.gone("web")?;
     files::remove(dir)?;
     node.end()
 }

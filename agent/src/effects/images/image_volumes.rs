@@ -86,10 +86,12 @@ fn remove_unfinished(volume: &ImageVolume) -> io::Result<()> {
 pub(in crate::effects) fn remove(volumes: &RunVolumes) -> Result<(), Failure> {
     let dir = Path::new(&volumes.dir);
     let names = names_in(dir).map_err(local("read", dir))?;
-    volumes.of(&names).into_iter().try_for_each(|name| {
+    let removed = volumes.of(&names).into_iter().map(|name| {
         let left = dir.join(name);
         remove_tree(&left).map_err(local("remove", &left))
-    })
+    });
+    // One that cannot be removed keeps no other.
+    removed.fold(Ok(()), Result::and)
 }
 
 fn names_in(dir: &Path) -> io::Result<BTreeSet<String>> {
@@ -258,6 +260,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::own_mounts::{tmpfs, with_own_mounts};
 
     #[test]
     fn a_volume_is_what_the_image_has_there() {
@@ -360,6 +363,15 @@ mod tests {
         remove(&volumes(&format!("{text}/none"))).unwrap();
         assert_eq!([0, 1, 2, 3].map(|run| of(run).exists()), [false, false, true, true]);
         assert!(of(2).join("0/data").exists() && dir.path().join("1.new-7").exists());
+
+        // What is mounted in the first one stays.
+        fs::create_dir_all(of(0).join("held")).unwrap();
+        fs::create_dir_all(of(1).join("0")).unwrap();
+        with_own_mounts(|| {
+            tmpfs(&of(0).join("held"));
+            remove(&volumes(&text)).unwrap_err();
+        });
+        assert_eq!([0, 1].map(|run| of(run).exists()), [true, false]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use berth_core::{
 };
 
 use super::{
+    documents::ImageError,
     host::Host,
     inspect::{self, Located, documents_of, target},
     pull_records::{origin, remove_intent, write_intent, write_nobody, write_used},
@@ -49,8 +50,11 @@ pub(super) struct Before {
 /// What is there before a pull. What an earlier agent began to pull, and may have brought, is nobody's from now on by any name,
 /// whatever the name points at later (`initialize` of `image_pull_manager.go`).
 pub(super) async fn before(host: &Arc<Host>, image: &ImageRef, name: &ImageName) -> Result<Before, Failure> {
-    let Ok(Some((record, documents))) = documents_of(host, &name.to_string()).await else {
-        return Ok(Before::default());
+    let (record, documents) = match documents_of(host, &name.to_string()).await {
+        Ok(Some(found)) => found,
+        // Whoever does not know what was there would take it for what the pull has brought.
+        Err(error @ (ImageError::Call(_) | ImageError::Stopping(_))) => return Err(error.into()),
+        Ok(None) | Err(_) => return Ok(Before::default()),
     };
     let (target, id) = (target(&record), &documents.config_digest);
     let named = inspect::names(host, &record).await?;

@@ -8,7 +8,7 @@ use berth_core::{
         ImageConfig, ImageInfo, WantedImage,
         collection::{Reason, Removal, StoredImage},
     },
-    oci::{ContainerPlan, HostDevices},
+    oci::{ContainerPlan, HostDevices, ImageVolume},
     pod::port::{
         cgroup::CgroupRequest,
         hook::{HookCall, HookRequest},
@@ -24,6 +24,7 @@ use berth_core::{
         volume::{Backing, VolumeRequest},
     },
     record::PodRecord,
+    selinux::Relabel,
     spec::{HookMoment, HostPathType, Pod, ProbeKind, QosClass, Source, Volume, VolumeSource},
     status::{Note, PodEvent, Severity},
 };
@@ -304,4 +305,22 @@ fn what_is_done_in_a_sandbox_may_be_answered_with_its_loss() {
     let in_sandbox = table.iter().filter(|(act, _)| sandbox_of(act).is_some());
     let names: Vec<&str> = in_sandbox.map(|(_, (name, ..))| *name).collect();
     assert_eq!(names, ["ensure-sandbox", "start-container", "look-at-task"]);
+}
+
+/// Those that it copies for the image's `VOLUME`s, and those that it labels.
+#[test]
+fn a_start_that_walks_trees_has_the_longer() {
+    let volume = || ImageVolume { target: "/root/0".into(), image_path: "/data".into() };
+    let relabel = || Relabel { label: "l".into(), places: Vec::new() };
+    for (volumes, labels, expected) in [
+        (Vec::new(), None, 240),
+        (vec![volume()], None, 540),
+        (Vec::new(), Some(relabel()), 540),
+        (vec![volume()], Some(relabel()), 840),
+    ] {
+        let mut request = start();
+        (request.plan.image_volumes, request.plan.relabel) = (volumes, labels);
+        let effect = Effect::Pod { op: OpId(1), pod: PodUid::new("u"), act: Act::StartContainer(request) };
+        is(&effect, ("start-container", None, expected, None));
+    }
 }

@@ -217,8 +217,9 @@ fn remove_volumes(host: &Arc<Host>, record: &Container) {
     let Some(volumes) = volumes_to_remove(&host.node().paths, &run) else { return };
     let host = Arc::clone(host);
     tokio::spawn(async move {
-        let what = format!("removal of volumes of container {}", volumes.container);
-        let called = Called { what: &what, path: &volumes.dir, sort: Sort::Ends, within: TREE };
+        // Once at a time for a pod, whose ends have few places.
+        let what = "removal of VOLUMEs of earlier runs";
+        let called = Called { what, path: &volumes.dir, sort: Sort::Ends, within: TREE };
         let work = Work::RemoveRunVolumes((&volumes).into());
         if let Err(failure) = host.work(volumes.uid.as_str(), called, &work).await {
             tracing::warn!(pod = %volumes.uid, why = failure.message, "VOLUMEs of earlier runs are left");
