@@ -258,21 +258,17 @@ impl Network {
     ///
     /// # Errors
     /// See [`NetworkError`].
-    pub async fn detach(&self, attachment: &Attachment) -> Result<(), NetworkError> {
-        self.del(attachment, Instant::now() + PLUGINS_WITHIN).await?;
-        self.0.unwired.deleted(&SandboxId::from_known(attachment.container_id.as_str()));
+    pub async fn detach(&self, sandbox: &SandboxId) -> Result<(), NetworkError> {
+        self.del(sandbox, Instant::now() + PLUGINS_WITHIN).await?;
+        self.0.unwired.deleted(sandbox);
         Ok(())
     }
 
-    async fn del(&self, attachment: &Attachment, deadline: Instant) -> Result<(), NetworkError> {
-        let Attachment { container_id, netns, .. } = attachment;
-        self.records_answer(container_id.as_str(), Sort::Ends).await?;
-        self.0.orphans.gone(container_id.as_str(), deadline).await?;
-        let runtime = self.0.plugins.detaching(&self.0.runtime);
-        match self.call(runtime.del_container(container_id, netns, None, deadline)).await {
+    async fn del(&self, sandbox: &SandboxId, deadline: Instant) -> Result<(), NetworkError> {
+        match self.del_by_record(sandbox, deadline).await {
             Err(NetworkError::Cni(error)) if matches!(*error, CniError::RecordedConfig { .. }) => {
                 let current = self.load().await.ok();
-                self.call(runtime.del_container(container_id, netns, current.as_ref(), deadline)).await
+                self.del_with(sandbox, current.as_ref(), deadline).await
             }
             result => result,
         }
@@ -298,11 +294,20 @@ impl Network {
     }
 
     async fn del_by_record(&self, sandbox: &SandboxId, deadline: Instant) -> Result<(), NetworkError> {
+        self.del_with(sandbox, None, deadline).await
+    }
+
+    async fn del_with(
+        &self,
+        sandbox: &SandboxId,
+        current: Option<&NetworkList>,
+        deadline: Instant,
+    ) -> Result<(), NetworkError> {
         let (id, netns) = (ContainerId::new(sandbox.as_str())?, PathBuf::from(paths::netns(sandbox)));
         self.records_answer(sandbox.as_str(), Sort::Ends).await?;
         self.0.orphans.gone(sandbox.as_str(), deadline).await?;
         let runtime = self.0.plugins.detaching(&self.0.runtime);
-        self.call(runtime.del_container(&id, &netns, None, deadline)).await
+        self.call(runtime.del_container(&id, &netns, current, deadline)).await
     }
 
     /// A pod needs a sandbox: from now on it is no leftover. Waits for a removal that is under way.

@@ -151,7 +151,7 @@ pub enum Act {
     /// also when there is none.
     KillShim(SandboxId),
     /// Undo the CNI attachment with the configuration it was made with. Outcome: `Done`.
-    RemoveNetwork(Box<NetworkRequest>),
+    RemoveNetwork(SandboxId),
     /// Remove the network namespace. Outcome: `Done`.
     RemoveNetns(SandboxId),
     /// Unmount and remove all volumes of the pod. Outcome: `Done`.

@@ -50,10 +50,9 @@ pub(super) async fn ensure(host: &Arc<Host>, request: &NetworkRequest) -> Result
     Ok(Outcome::Network(status))
 }
 
-/// Undoes the wiring.
-pub(super) async fn remove(host: &Arc<Host>, request: &NetworkRequest) -> Result<Outcome, Failure> {
-    let attachment = attachment(host, request)?;
-    host.network.detach(&attachment).await.map_err(failure)?;
+/// Undoes the wiring. What it was wired with is recorded: the pod may ask for something else by now, and for what nobody can have.
+pub(super) async fn remove(host: &Arc<Host>, sandbox: &SandboxId) -> Result<Outcome, Failure> {
+    host.network.detach(sandbox).await.map_err(failure)?;
     Ok(Outcome::Done)
 }
 

@@ -144,7 +144,7 @@ async fn perform_act(host: &Arc<Host>, pod: &PodUid, act: Act) -> Result<Outcome
         Act::RemoveContainer(request) => container::remove(host, &request.id).await,
         Act::RemoveSandbox(sandbox) => sandbox::remove(host, pod, &sandbox).await,
         Act::KillShim(sandbox) => kill::shim(host, &sandbox).await,
-        Act::RemoveNetwork(request) => network::remove(host, &request).await,
+        Act::RemoveNetwork(sandbox) => network::remove(host, &sandbox).await,
         Act::RemoveNetns(sandbox) => network::remove_netns(host, &sandbox).await,
         Act::RemoveVolumes { with_images: true } => volume::remove_all(host, pod).await,
         Act::RemoveVolumes { with_images: false } => volumes::remove_all(host, pod).await,

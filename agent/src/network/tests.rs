@@ -64,7 +64,7 @@ async fn asked(network: &Network, sandbox: &SandboxId, deadline: Instant) -> [Re
     let list = NetworkList::parse(LIST.as_bytes()).unwrap();
     let attachment = attachment(sandbox.as_str());
     [
-        network.del(&attachment, deadline).await,
+        network.del(sandbox, deadline).await,
         network.del_by_record(sandbox, deadline).await,
         network.add(&list, attachment, deadline).await.map(drop),
     ]
@@ -167,12 +167,12 @@ async fn what_was_detached_is_not_looked_for_once_more() {
     let list = NetworkList::parse(LIST.as_bytes()).unwrap();
     // There is no such plugin.
     network.add(&list, attachment("failed"), Instant::now() + PLUGINS_WITHIN).await.unwrap_err();
-    network.detach(&attachment("detached")).await.unwrap();
+    network.detach(&detached).await.unwrap();
 
     *answers.lock().unwrap() = Err("no answer".to_owned());
     let look = async |sandbox: &SandboxId| network.ensure_detached(sandbox).await.is_err();
     assert_eq!([look(&detached).await, look(&failed).await, look(&unknown).await], [false, true, true]);
-    network.detach(&attachment("unknown")).await.unwrap_err();
+    network.detach(&unknown).await.unwrap_err();
     assert!(look(&unknown).await, "its DEL has not worked");
     network.forget(&detached);
     assert!(look(&detached).await, "another life of it");

@@ -150,9 +150,10 @@ fn an_earlier_sandbox_that_no_record_tells_of_goes_with_its_network() {
     run.told.clear();
     run.restart(None);
     run.settle();
-    let undone = run.told.iter().any(|effect| {
-        matches!(effect, Effect::Pod { act: Act::RemoveNetwork(request), .. } if request.sandbox == other)
-    });
+    let undone = run
+        .told
+        .iter()
+        .any(|effect| matches!(effect, Effect::Pod { act: Act::RemoveNetwork(id), .. } if *id == other));
     assert!(undone, "the attachment was never undone: {:?}", run.told);
     let world = &run.world;
     let is_left = [world.sandboxes.contains_key(&other), world.netns.contains_key(&other)];

@@ -59,12 +59,11 @@ fn describe_act(pod: &PodUid, act: &Act) -> String {
         Act::EnsureNetns(NetnsRequest { sandbox: id, .. })
         | Act::RemoveSandbox(id)
         | Act::KillShim(id)
+        | Act::RemoveNetwork(id)
         | Act::RemoveNetns(id) => {
             format!(" {}", attempt_of(pod, id))
         }
-        Act::EnsureNetwork(request) | Act::RemoveNetwork(request) => {
-            format!(" {}", attempt_of(pod, &request.sandbox))
-        }
+        Act::EnsureNetwork(request) => format!(" {}", attempt_of(pod, &request.sandbox)),
         Act::EnsureSandbox(request) => format!(" {}", request.attempt),
         Act::EnsureVolume(request) => format!(" {}", request.volume.name),
         Act::EnsureRootfs(request) => format!(" {}", world::short(&request.id)),

@@ -215,7 +215,7 @@ fn ending() -> Vec<(Act, Row)> {
         ),
         (Act::RemoveSandbox(sandbox()), ("remove-sandbox", Some(Stop), 240, None)),
         (Act::KillShim(sandbox()), ("kill-shim", Some(Stop), 60, None)),
-        (Act::RemoveNetwork(network()), ("remove-network", Some(Network), 240, None)),
+        (Act::RemoveNetwork(sandbox()), ("remove-network", Some(Network), 240, None)),
         (Act::RemoveNetns(sandbox()), ("remove-netns", Some(KernelEnds), 60, Some("network namespace s1"))),
         (Act::RemoveVolumes { with_images: true }, ("remove-volumes", None, 300, None)),
         (Act::RemoveCgroup(QosClass::Burstable), ("remove-cgroup", Some(KernelEnds), 60, Some("cgroup u"))),

@@ -8,7 +8,6 @@ use crate::{
     failure::Failure,
     id::{Attempt, SandboxId},
     pod::{
-        actual::Life,
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
@@ -29,18 +28,13 @@ pub struct NetnsRequest {
     pub ids: Option<HostIds>,
 }
 
-/// A CNI attachment, whole: what ADD needs, and DEL again.
+/// A CNI attachment, whole: what ADD needs. DEL needs the sandbox alone, and what was recorded then.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkRequest {
     /// The id that plugins see.
     pub sandbox: SandboxId,
     /// The pod: ports, annotations and DNS go to the plugins.
     pub pod: Arc<Pod>,
-}
-
-/// The attachment of one of a pod's sandboxes.
-pub(in crate::pod) fn request(life: &Life, sandbox: &SandboxId) -> NetworkRequest {
-    NetworkRequest { sandbox: sandbox.clone(), pod: Arc::clone(&life.spec) }
 }
 
 impl PodMachine {
@@ -71,7 +65,8 @@ impl PodMachine {
         let slot = Slot::Network(self.life.record.sandbox);
         // What an earlier attachment got: nobody takes it for what is made now.
         self.life.record.network = None;
-        let act = Act::EnsureNetwork(Box::new(request(&self.life, &self.life.record.sandbox_id)));
+        let (sandbox, pod) = (self.life.record.sandbox_id.clone(), Arc::clone(&self.life.spec));
+        let act = Act::EnsureNetwork(Box::new(NetworkRequest { sandbox, pod }));
         let op = self.ask(shared, slot, self.life.actual.network.tries(), act);
         self.life.actual.network = Resource::Ensuring(op);
     }

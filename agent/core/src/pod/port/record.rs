@@ -183,8 +183,8 @@ fn needs_record(act: &Act, life: &Life) -> bool {
         Goal::Wanted => true,
         Goal::Removed => false,
     };
-    let is_before_its_sandbox = if let Act::RemoveNetwork(request) = act {
-        life.actual.removals.contains_key(&Leftover::Sandbox(request.sandbox.clone()))
+    let is_before_its_sandbox = if let Act::RemoveNetwork(sandbox) = act {
+        life.actual.removals.contains_key(&Leftover::Sandbox(sandbox.clone()))
     } else {
         false
     };

@@ -10,7 +10,6 @@ use crate::{
         fit,
         machine::{PodMachine, Shared},
         outcome::Slot,
-        port::network,
         resource::{Resource, Retry},
         silence::{is_given_up, unanswered},
     },
@@ -161,7 +160,7 @@ fn request(life: &Life, leftover: &Leftover) -> Act {
     match leftover {
         Leftover::Container(id) => Act::RemoveContainer(RemoveContainerRequest { id: id.clone() }),
         Leftover::Sandbox(id) => Act::RemoveSandbox(id.clone()),
-        Leftover::Network(id) => Act::RemoveNetwork(Box::new(network::request(life, id))),
+        Leftover::Network(id) => Act::RemoveNetwork(id.clone()),
         Leftover::Netns(id) => Act::RemoveNetns(id.clone()),
         Leftover::Volumes => {
             let with_images = life.spec.volumes.iter().any(|volume| volume.image().is_some());

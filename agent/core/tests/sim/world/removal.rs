@@ -57,8 +57,8 @@ impl World {
                 }
                 self.reports.retain(|(sandbox, _)| sandbox != id);
             }
-            Act::RemoveNetwork(request) => {
-                self.networks.remove(&request.sandbox);
+            Act::RemoveNetwork(id) => {
+                self.networks.remove(id);
             }
             Act::RemoveNetns(id) => {
                 if self.sandboxes.get(id).is_some_and(|one| one.is_alive) {
