@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition, PodStatus};
 
 use super::{
-    ephemeral,
     read::{Manifest, convert},
+    told,
 };
 use crate::document::{Faults, Node, Place, Value};
 
 /// Makes a pod of one that the API server gave, and `seen` first then, in the version that it bears. What nobody here needs of it is left
-/// out: who wrote which field, and its status but for when it began, how it and its ephemeral containers ended, and the conditions that its readiness waits for: an
-/// agent that begins anew goes on from these.
+/// out: who wrote which field, and its status but for when it began, how it ended, which of its containers have run, and the conditions that its
+/// readiness waits for: an agent that begins anew goes on from these.
 ///
 /// # Errors
 /// What of it this node cannot do.
@@ -32,7 +32,7 @@ pub fn api_pod(given: &ApiPod, seen: Timestamp) -> Result<Manifest, Faults> {
     let mut manifest = convert(&nowhere, &written, Source::Api)?;
     if let Some(pod) = std::sync::Arc::get_mut(&mut manifest.pod) {
         pod.ended = super::pod::ended(status.as_ref());
-        pod.have_run = status.iter().flat_map(ephemeral::have_run).collect();
+        pod.have_run = status.iter().flat_map(told::have_run).collect();
         pod.started_at = status.and_then(|status| status.start_time).map(|began| began.0);
     }
     Ok(manifest)
@@ -53,7 +53,7 @@ fn of_gates(pod: &ApiPod, status: &PodStatus) -> Option<PodStatus> {
 
 #[cfg(test)]
 mod tests {
-    use berth_core::spec::Pod;
+    use berth_core::{spec::Pod, status::Terminated};
     use serde_json::json;
 
     use super::*;
@@ -86,31 +86,39 @@ mod tests {
     }
 
     #[test]
-    fn ephemeral_containers_have_run_when_the_status_says() {
-        let ended =
-            json!({ "terminated": { "exitCode": 3, "reason": "Error", "containerID": "containerd://a" } });
-        let given = |state: serde_json::Value, last: serde_json::Value| -> ApiPod {
-            let status = json!({ "name": "e", "ready": false, "restartCount": 0, "image": "", "imageID": "",
-                "state": state, "lastState": last });
-            let json = json!({
-                "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
-                "spec": { "containers": [{ "name": "c", "image": "i" }], "ephemeralContainers": [{ "name": "e", "image": "i" }] },
-                "status": { "ephemeralContainerStatuses": [status] },
-            });
-            serde_json::from_value(json).unwrap()
-        };
-        let waiting = json!({ "waiting": { "reason": "ContainerCreating" } });
-        for (state, last, expected) in [
-            (json!({}), json!({}), None),
-            (waiting.clone(), json!({}), None),
-            (json!({ "running": {} }), json!({}), Some(None)),
-            (ended.clone(), json!({}), Some(Some((3, Some("a".to_owned()))))),
-            (waiting, ended, Some(Some((3, Some("a".to_owned()))))),
-        ] {
-            let pod = api_pod(&given(state.clone(), last.clone()), Timestamp::UNIX_EPOCH).unwrap().pod;
-            let found = pod.have_run.values().next().cloned();
-            let found = found.map(|end| end.map(|end| (end.exit_code, end.id.map(|id| id.to_string()))));
-            assert_eq!(found, expected, "{state} {last}");
+    fn containers_have_run_when_the_status_says() {
+        let end = |code: i32| json!({ "terminated": { "exitCode": code, "reason": "Error", "containerID": "containerd://a" } });
+        let (waiting, running) =
+            (json!({ "waiting": { "reason": "ContainerCreating" } }), json!({ "running": {} }));
+        for list in ["initContainer", "container", "ephemeralContainer"] {
+            for (state, last, expected) in [
+                (json!({}), json!({}), None),
+                (waiting.clone(), json!({}), None),
+                (running.clone(), json!({}), Some((None, None))),
+                (running.clone(), end(3), Some((None, Some(3)))),
+                (end(3), json!({}), Some((Some(3), None))),
+                (end(3), end(4), Some((Some(3), Some(4)))),
+                (waiting.clone(), end(4), Some((Some(4), None))),
+                (end(-1), json!({}), Some((Some(255), None))),
+            ] {
+                let status = json!({ "name": "e", "ready": false, "restartCount": 7, "image": "", "imageID": "",
+                    "state": state, "lastState": last });
+                let mut given = json!({
+                    "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
+                    "spec": { "containers": [{ "name": "c", "image": "i" }] },
+                });
+                given["status"] = json!({ (format!("{list}Statuses")): [status] });
+                let given = serde_json::from_value(given).unwrap();
+                let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+                let found = pod.have_run.values().next();
+                let ids =
+                    found.iter().flat_map(|run| [&run.end, &run.before]).flatten().map(|end| end.id.clone());
+                assert!(ids.flatten().all(|id| id.as_str() == "a"));
+                let code = |end: &Option<Terminated>| end.as_ref().map(|end| end.exit_code);
+                let found = found.map(|run| (run.restarts, code(&run.end), code(&run.before)));
+                let expected = expected.map(|(end, before)| (7, end, before));
+                assert_eq!(found, expected, "{list} {state} {last}");
+            }
         }
     }
 

@@ -3,14 +3,10 @@
 use std::sync::Arc;
 
 use berth_core::{
-    id::{ContainerId, ContainerName},
+    id::ContainerName,
     spec::{Container, ContainerKind, Source, SubPath},
-    status::Terminated,
 };
-use k8s_openapi::api::core::v1::{
-    Container as ApiContainer, ContainerStateTerminated, ContainerStatus, EphemeralContainer, PodSpec,
-    PodStatus,
-};
+use k8s_openapi::api::core::v1::{Container as ApiContainer, EphemeralContainer, PodSpec};
 
 use super::{
     container::{self, Surroundings},
@@ -91,33 +87,6 @@ fn not_allowed(written: &ApiContainer) -> [(&'static str, bool); 9] {
         ("restartPolicyRules", some(written.restart_policy_rules.as_ref())),
         ("startupProbe", written.startup_probe.is_some()),
     ]
-}
-
-/// Which of them have run by what the status of their pod says, and how each ended.
-pub(super) fn have_run(
-    status: &PodStatus,
-) -> impl Iterator<Item = (ContainerName, Option<Terminated>)> + use<'_> {
-    let all = status.ephemeral_container_statuses.iter().flatten();
-    all.filter_map(|one| {
-        let states = [one.state.as_ref(), one.last_state.as_ref()];
-        let end = states.into_iter().flatten().find_map(|state| state.terminated.as_ref());
-        let is_running = one.state.as_ref().is_some_and(|state| state.running.is_some());
-        let name = ContainerName::new(&one.name);
-        (is_running || end.is_some()).then(|| (name, end.map(|end| of_end(one, end))))
-    })
-}
-
-fn of_end(status: &ContainerStatus, end: &ContainerStateTerminated) -> Terminated {
-    let id = end.container_id.as_ref().or(status.container_id.as_ref());
-    let id = id.and_then(|id| id.strip_prefix("containerd://"));
-    Terminated {
-        exit_code: u32::try_from(end.exit_code).unwrap_or_default(),
-        reason: end.reason.clone().unwrap_or_default(),
-        message: end.message.clone().unwrap_or_default(),
-        started_at: end.started_at.as_ref().map(|at| at.0),
-        finished_at: end.finished_at.as_ref().map(|at| at.0),
-        id: id.map(ContainerId::from_known),
-    }
 }
 
 /// What it has in common with other containers, which is all but its target.

@@ -21,6 +21,7 @@ mod resources;
 mod restarts;
 mod scheduling;
 mod security;
+mod told;
 mod volume;
 
 pub use api::api_pod;

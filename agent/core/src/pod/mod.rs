@@ -30,6 +30,7 @@ pub mod status;
 pub mod step;
 pub mod target;
 mod text;
+mod told_runs;
 mod turn;
 
 pub use machine::{PodMachine, Shared};

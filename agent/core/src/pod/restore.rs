@@ -18,14 +18,14 @@ use super::{
     },
     report::{Seen, again, seen},
     resource::Resource,
-    runs::{FORGOTTEN, UNKNOWN},
     text::about_pod,
+    told_runs,
 };
 use crate::{
-    id::{ContainerId, ContainerName, PodUid},
-    observation::{Exit, Observation, ObservedContainer, ObservedSandbox, ObservedTask},
+    id::{ContainerName, PodUid},
+    observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
     paths,
-    record::{ContainerRecord, EndedBy, ExitRecord, Hooked, PodRecord, PostStart, Probed, TerminalRecord},
+    record::{ContainerRecord, EndedBy, Hooked, PodRecord, PostStart, Probed, TerminalRecord},
     spec::{Ended, Pod},
     status::Severity,
     time::{Mono, Now},
@@ -37,7 +37,7 @@ impl PodMachine {
     #[must_use]
     pub fn new(spec: Arc<Pod>, now: Now) -> Self {
         let mut record = PodRecord::first(&spec, now.wall);
-        take_told_runs(&mut record, &spec, now);
+        told_runs::take_of_another_life(&mut record, &spec, now);
         let life = Life { spec, record, actual: Actual::fresh(), taken_in: now };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.begin_at_its_end(now.mono);
@@ -125,7 +125,7 @@ impl PodMachine {
         if spec.ended.is_none() {
             take_last_runs(&mut record, &spec, observation, now);
         }
-        take_told_runs(&mut record, &spec, now);
+        told_runs::take(&mut record, &spec, now);
         let life = Life { spec, record, actual: Actual::unknown(), taken_in: now };
         let mut pod = Self::with(life, Recording::Unsaved);
         pod.adopt(observation, now);
@@ -364,40 +364,12 @@ fn take_last_runs(record: &mut PodRecord, spec: &Pod, observation: &Observation,
     }
 }
 
-/// An ephemeral container that has run by the word of the pod's source, and of which nothing is known here, has ended.
-fn take_told_runs(record: &mut PodRecord, spec: &Pod, now: Now) {
-    for container in &spec.ephemeral_containers {
-        let Some(told) = spec.have_run.get(&container.name) else { continue };
-        let id = ContainerId::of(&spec.uid, &container.name, 0);
-        // What others say is shown, and nothing of that name is touched.
-        let told_id = told.as_ref().and_then(|end| end.id.clone()).unwrap_or_else(|| id.clone());
-        let finished_at = told.as_ref().and_then(|end| end.finished_at).unwrap_or(now.wall);
-        let exit = Exit {
-            code: told.as_ref().map_or(FORGOTTEN, |end| end.exit_code),
-            started_at: told.as_ref().and_then(|end| end.started_at),
-            finished_at,
-            oom_killed: false,
-        };
-        let reason = told.as_ref().map_or(UNKNOWN, |end| &end.reason).to_owned();
-        let message = told.as_ref().map(|end| end.message.clone()).unwrap_or_default();
-        let (at, reason) = (now.mono_of(finished_at), Some(reason));
-        let end = ExitRecord { id: told_id, attempt: 0, exit, at, message, reason, post_start: None };
-        let begun = ContainerRecord::begun(id, 0, now.mono);
-        let ended = ContainerRecord { started_in: Some(record.sandbox), exit: Some(end), ..begun };
-        record.containers.entry(container.name.clone()).or_insert(ended);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{
-        fixtures,
-        spec::{Container, ContainerKind, RestartPolicy},
-        status::Terminated,
-    };
+    use crate::{fixtures, id::ContainerId, spec::RestartPolicy};
 
     /// What the API server had of it counts, also of a pod of which nothing else is known.
     #[test]
@@ -412,40 +384,6 @@ mod tests {
             let known = PodMachine::restored(record, spec, &Observation::default(), now);
             let all = [new, found, known].map(|pod| pod.life.record.started_at);
             assert_eq!(all, [began, began, at(800)], "{told:?}");
-        }
-    }
-
-    /// Its record went with the machine's memory, and so did what ran; the source has how it ended, or that it ran.
-    #[test]
-    fn an_ephemeral_container_that_has_run_by_its_source_does_not_run_again() {
-        let now = Now { mono: Mono(std::time::Duration::from_secs(500)), wall: at(1000) };
-        let end = Terminated {
-            exit_code: 3,
-            reason: "Error".into(),
-            message: "m".into(),
-            started_at: Some(at(900)),
-            finished_at: Some(at(950)),
-            id: Some(ContainerId::from_known("a")),
-        };
-        for (told, expected) in [
-            (None, None),
-            (Some(None), Some((255, Some("Unknown".to_owned()), at(1000)))),
-            (Some(Some(end)), Some((3, Some("Error".to_owned()), at(950)))),
-        ] {
-            let debug = Container { kind: ContainerKind::Ephemeral, ..fixtures::container("debug") };
-            let name = debug.name.clone();
-            let spec = Arc::new(Pod {
-                have_run: told.into_iter().map(|end| (name.clone(), end)).collect(),
-                ephemeral_containers: vec![debug.into()],
-                ..fixtures::pod(vec![fixtures::container("web")])
-            });
-            let new = PodMachine::new(Arc::clone(&spec), now);
-            let found = PodMachine::found(Arc::clone(&spec), &Observation::default(), now);
-            for pod in [new, found] {
-                let end = pod.life.record.containers.get(&name).and_then(|run| run.exit.clone());
-                let end = end.map(|end| (end.exit.code, end.reason, end.exit.finished_at));
-                assert_eq!(end, expected);
-            }
         }
     }
 

@@ -21,7 +21,7 @@ pub use lifecycle::{Hook, HookMoment, Lifecycle};
 pub use object::{ObjectKey, ObjectKind};
 pub use pod::{
     DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod, ReadinessGate, Resize,
-    RestartPolicy, Source, Sysctl, Unallocated, UserMode,
+    RestartPolicy, Source, Sysctl, ToldRun, Unallocated, UserMode,
 };
 pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
 pub use resources::{CpuMemory, QosClass, Quantities, Resizable, ResourceField, ResourceSelector, Resources};

@@ -13,7 +13,7 @@ use super::{
     Resources, Scheduling, Volume,
 };
 use crate::{
-    id::{ContainerName, ImageRef, PodName, PodUid, VolumeName},
+    id::{Attempt, ContainerName, ImageRef, PodName, PodUid, VolumeName},
     status::Terminated,
 };
 
@@ -48,9 +48,8 @@ pub struct Pod {
     /// How the pod has ended by the word of its source, where the node has not shown so itself. Nothing of it is started then, and what
     /// runs is stopped.
     pub ended: Option<Ended>,
-    /// Ephemeral containers that have run by the word of its source, and how each ended where that is told. Of those of which nothing is
-    /// known here, none runs again: the machine was switched off since.
-    pub have_run: BTreeMap<ContainerName, Option<Terminated>>,
+    /// Containers that have run by the word of its source. It counts where nothing is known here: the machine was switched off since.
+    pub have_run: BTreeMap<ContainerName, ToldRun>,
     /// What others say of it, without which it is not ready (`spec.readinessGates`).
     pub readiness_gates: Vec<ReadinessGate>,
     /// Where it may run.
@@ -120,6 +119,17 @@ pub struct Resize {
     pub generation: Option<i64>,
     /// Why it is not allocated; absent until that was judged.
     pub unallocated: Option<Unallocated>,
+}
+
+/// What the source of a pod says of a container that has run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldRun {
+    /// How often it began again.
+    pub restarts: Attempt,
+    /// How its last run ended, unless it is told to run.
+    pub end: Option<Terminated>,
+    /// How the run before that ended.
+    pub before: Option<Terminated>,
 }
 
 /// Why a resize is not allocated: what the condition `PodResizePending` says.

@@ -4,6 +4,7 @@
 mod admission;
 #[cfg(test)]
 mod anew;
+mod another_life;
 #[cfg(test)]
 mod claims;
 #[cfg(test)]

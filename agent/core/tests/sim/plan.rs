@@ -231,6 +231,22 @@ fn sidecars_start_in_order_and_restart_by_themselves() {
                 vec![Step::Begin(name("side-a"))],
             ),
             (
+                "the sidecar ended while the init container behind it runs",
+                |life| {
+                    exited(life, "side-a", 1);
+                    runs(life, "init-b");
+                },
+                vec![Step::Begin(name("side-a"))],
+            ),
+            (
+                "the sidecar ended, and the init container behind it has ended",
+                |life| {
+                    exited(life, "side-a", 1);
+                    exited(life, "init-b", 0);
+                },
+                vec![Step::Begin(name("side-a")), Step::Start(name("web"))],
+            ),
+            (
                 "the sidecar ended while the main container runs",
                 |life| {
                     exited(life, "init-b", 0);

@@ -18,6 +18,7 @@ use crate::{
         resource::Resource,
         step::Step,
         target::target,
+        turn::is_passed,
     },
     spec::{Container, ContainerKind, Hook, HookMoment, Volume},
 };
@@ -113,6 +114,11 @@ impl Planner<'_> {
     }
 
     fn sidecar(&mut self, container: &Container) -> Gate {
+        let gate = self.sidecar_itself(container);
+        if is_passed(self.life, container) { Gate::Open } else { gate }
+    }
+
+    fn sidecar_itself(&mut self, container: &Container) -> Gate {
         match self.life.run(&container.name) {
             // One that only the record tells of may never have begun.
             Run::Running(running) if !running.is_trusted && has_started(self.life, container) => Gate::Open,

@@ -13,6 +13,7 @@ use crate::{
         probe::{has_passed_startup, has_started, is_ready, is_shown_running},
         resize::actuated,
         restart::{could_not_start, runs_again, waited},
+        restart_all::has_rule_for_all,
         target::target,
         text::{crash_loop, pull_waits},
         turn::is_in_turn,
@@ -153,6 +154,9 @@ fn states<'a>(
             (backing_off(life, container, delay), record.exit.as_ref().or(last))
         }
         Run::Idle | Run::BackingOff => match &record.exit {
+            Some(exit) if is_followed_against_policy(life, container, record, exit) => {
+                (default_waiting(life), Some(exit))
+            }
             Some(exit) => match start_failed(life, container, exit) {
                 Some(failed) => (failed, Some(exit)),
                 None => (ContainerState::Terminated(terminated(life, exit)), last),
@@ -175,6 +179,10 @@ fn being_made<'a>(
     if record.anew || !is_in_turn(life, container) {
         return (default_waiting(life), Some(before));
     }
+    // Another run is made of it, against its policy.
+    if container.kind == ContainerKind::Main && was_the_last(life, container, before) {
+        return (default_waiting(life), Some(before));
+    }
     let has_waited = waited(record);
     if life.stage() == Stage::Run && !has_waited.is_zero() {
         return (backing_off(life, container, has_waited), Some(before));
@@ -183,6 +191,25 @@ fn being_made<'a>(
         return (failed, Some(before));
     }
     (ContainerState::Terminated(terminated(life, before)), None)
+}
+
+/// Whether a run that was stopped alone is followed by another, which the policy alone would not have. It is never shown to have ended:
+/// the API server takes no other state then (`ValidateContainerStateTransition` of `pkg/apis/core/validation/validation.go`), and a kubelet
+/// ends and begins them in one go.
+fn is_followed_against_policy(
+    life: &Life,
+    container: &Container,
+    record: &ContainerRecord,
+    exit: &ExitRecord,
+) -> bool {
+    life.record.is_replaced(record) && was_the_last(life, container, exit)
+}
+
+/// Whether no run would follow by the policy, where nothing else may begin it anew.
+fn was_the_last(life: &Life, container: &Container, exit: &ExitRecord) -> bool {
+    life.stage() == Stage::Run
+        && !has_rule_for_all(&life.spec)
+        && !runs_again(container, life.spec.restart_policy, exit.exit.code)
 }
 
 /// What the kubelet does not tell: a postStart hook may hang.

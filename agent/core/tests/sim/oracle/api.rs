@@ -13,7 +13,7 @@ use berth_core::{
 };
 use serde_json::Value;
 
-use super::{Account, Oracle, Run, Trust};
+use super::{Account, Oracle, Run, Trust, shown::left_its_end};
 use crate::server::Object;
 
 /// What the API server was told.
@@ -213,7 +213,8 @@ impl Oracle {
         let text = || format!("{name}: {} became {}", before.status["phase"], after.status["phase"]);
         self.judge("what has ended stays so in the API", is_taken_back.then(text));
         let broken = went_back(&before.status, &after.status).filter(|_| !takes_back);
-        let broken = began_anew(&before.status, &after.status).or(broken);
+        let left = before.spec.as_ref().and_then(|spec| left_its_end(spec, &before.status, &after.status));
+        let broken = began_anew(&before.status, &after.status).or(broken).or(left);
         let broken = broken.map(|what| format!("{name}: {what}"));
         self.judge("what the API has of a pod never goes back", broken);
     }

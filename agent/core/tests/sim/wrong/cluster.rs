@@ -49,6 +49,7 @@ fn every_rule_of_clusters_tells_what_breaks_it_and_no_other_does() {
         ("what the API has of a pod never goes back", fewer_restarts),
         ("what the API has of a pod never goes back", fewer_restarts_of_an_init_container),
         ("what the API has of a pod never goes back", runs_after_its_end),
+        ("what the API has of a pod never goes back", waits_after_its_last_end),
         ("what the API has of a pod never goes back", told_of_no_more),
         ("what the API has of a pod never goes back", began_anew),
         ("what the API has of a pod never goes back", began_anew_by_the_next_agent),
@@ -399,6 +400,20 @@ fn taken_back_twice(run: &mut Run) {
 fn runs_after_its_end(run: &mut Run) {
     let ended = json!({ "terminated": { "exitCode": 1 } });
     patched(run, containers(0, &ended), containers(0, &json!({ "running": {} })));
+}
+
+/// With another run of it on its way, which its policy would not have.
+fn waits_after_its_last_end(run: &mut Run) {
+    let object = bound(run);
+    let spec = object.spec.as_deref().cloned().expect("wanted");
+    let spec = Some(Arc::new(Pod { restart_policy: RestartPolicy::Never, ..spec }));
+    let (ended, waits) = (json!({ "terminated": { "exitCode": 1 } }), json!({ "waiting": {} }));
+    let of = |version, state| {
+        let status = status_of(&object, version, containers(0, state));
+        Some(Object { spec: spec.clone(), ..status })
+    };
+    let call = Call::PatchStatus { uid: uid(), patch: json!({}) };
+    carried(run, call, (of(900, &ended), of(901, &waits)), &[]);
 }
 
 fn kept_out_and_not_told(run: &mut Run) {

@@ -1,0 +1,191 @@
+//! What the source of a pod says of its runs. Of those of which nothing is known here the machine has forgotten: it was switched off, or what was
+//! recorded is lost. None of them begins as if it were the first.
+
+use crate::{
+    id::{Attempt, ContainerId, SandboxId},
+    observation::Exit,
+    record::{ContainerRecord, ExitRecord, PodRecord},
+    spec::{Pod, ToldRun},
+    status::Terminated,
+    time::Now,
+};
+
+/// How a run has ended that its source has seen running and the node does not know (`convertToAPIContainerStatuses` of
+/// `pkg/kubelet/kubelet_pods.go`).
+const LOST: u32 = 137;
+const LOST_REASON: &str = "ContainerStatusUnknown";
+const LOST_MESSAGE: &str =
+    "The container could not be located when the pod was deleted.  The container used to be Running";
+
+/// Takes what the source says of a pod of which the runtime knows nothing: the sandbox of those runs is gone.
+pub(super) fn take_of_another_life(record: &mut PodRecord, spec: &Pod, now: Now) {
+    take(record, spec, now);
+    if spec.fixed_containers().any(|one| record.containers.contains_key(&one.name)) {
+        record.sandbox = record.sandbox.saturating_add(1);
+        record.sandbox_id = SandboxId::of(&spec.uid, record.sandbox);
+    }
+}
+
+/// Takes what the source says beyond what the runtime knows.
+pub(super) fn take(record: &mut PodRecord, spec: &Pod, now: Now) {
+    for container in spec.all_containers() {
+        let Some(told) = spec.have_run.get(&container.name) else { continue };
+        let id = |attempt| ContainerId::of(&spec.uid, &container.name, attempt);
+        let ended = |attempt, end: &Terminated| end_of(id(attempt), attempt, end, now);
+        if let Some(known) = record.containers.get_mut(&container.name) {
+            let before = if known.attempt > told.restarts { &told.end } else { &told.before };
+            known.last_exit = before.as_ref().map(|end| ended(known.attempt.saturating_sub(1), end));
+            // Its end was told, and its record in the runtime is still there.
+            let is_it = |end: &&Terminated| end.id.as_ref() == Some(&known.id);
+            known.exit = told.end.as_ref().filter(is_it).map(|end| ended(known.attempt, end));
+            continue;
+        }
+        let exit = match &told.end {
+            Some(end) => ended(told.restarts, end),
+            None => lost(id(told.restarts), told, now),
+        };
+        let last_exit = told.before.as_ref().map(|end| ended(told.restarts.saturating_sub(1), end));
+        let begun = ContainerRecord::begun(id(told.restarts), told.restarts, now.mono);
+        let run = ContainerRecord { started_in: Some(record.sandbox), exit: Some(exit), last_exit, ..begun };
+        record.containers.insert(container.name.clone(), run);
+    }
+}
+
+/// What others say is shown, and nothing of that name is touched.
+fn end_of(id: ContainerId, attempt: Attempt, end: &Terminated, now: Now) -> ExitRecord {
+    let finished_at = end.finished_at.unwrap_or(now.wall);
+    ExitRecord {
+        id: end.id.clone().unwrap_or(id),
+        attempt,
+        exit: Exit { code: end.exit_code, started_at: end.started_at, finished_at, oom_killed: false },
+        at: now.mono_of(finished_at),
+        message: end.message.clone(),
+        reason: Some(end.reason.clone()).filter(|reason| !reason.is_empty()),
+        post_start: None,
+    }
+}
+
+fn lost(id: ContainerId, told: &ToldRun, now: Now) -> ExitRecord {
+    ExitRecord {
+        id,
+        attempt: told.restarts,
+        exit: Exit { code: LOST, started_at: None, finished_at: now.wall, oom_killed: false },
+        at: now.mono,
+        message: LOST_MESSAGE.to_owned(),
+        reason: Some(LOST_REASON.to_owned()),
+        post_start: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        fixtures,
+        id::ContainerName,
+        observation::{Observation, ObservedContainer, ObservedTask},
+        pod::PodMachine,
+        spec::{Container, ContainerKind},
+        time::Mono,
+    };
+
+    const NOW: Now = Now { mono: Mono(Duration::from_secs(500)), wall: Timestamp::UNIX_EPOCH };
+
+    fn end(code: u32, id: &str) -> Terminated {
+        Terminated {
+            exit_code: code,
+            reason: "Error".into(),
+            message: "m".into(),
+            started_at: None,
+            finished_at: Some(Timestamp::UNIX_EPOCH),
+            id: Some(ContainerId::from_known(id)),
+        }
+    }
+
+    fn pod(kind: ContainerKind, told: Option<ToldRun>) -> Arc<Pod> {
+        let one = Container { kind, ..fixtures::container("one") };
+        let have_run = told.map(|run| (one.name.clone(), run)).into_iter().collect();
+        let mut pod = fixtures::pod(vec![fixtures::container("web")]);
+        match kind {
+            ContainerKind::Init | ContainerKind::Sidecar => pod.init_containers = vec![one.into()],
+            ContainerKind::Main => pod.containers.push(one.into()),
+            ContainerKind::Ephemeral => pod.ephemeral_containers = vec![one.into()],
+        }
+        Arc::new(Pod { have_run, ..pod })
+    }
+
+    /// Codes of its end and of the one before, how often it began again, and the number of the sandbox that is next.
+    fn taken(pod: &PodMachine) -> Option<(Option<u32>, Option<u32>, u32, u32)> {
+        let record = &pod.life().record;
+        let run = record.containers.get(&ContainerName::new("one"))?;
+        let code = |end: &Option<ExitRecord>| end.as_ref().map(|end| end.exit.code);
+        Some((code(&run.exit), code(&run.last_exit), run.attempt, record.sandbox))
+    }
+
+    /// The records of this node went with the machine's memory.
+    #[test]
+    fn what_has_run_by_the_source_is_not_begun_as_if_it_had_not() {
+        use ContainerKind::{Ephemeral, Init, Main, Sidecar};
+        let told = |restarts, end, before| Some(ToldRun { restarts, end, before });
+        for (kind, sandbox) in [(Main, 1), (Init, 1), (Sidecar, 1), (Ephemeral, 0)] {
+            for (told, expected) in [
+                (None, None),
+                (told(3, None, None), Some((Some(137), None, 3))),
+                (told(3, Some(end(0, "a")), None), Some((Some(0), None, 3))),
+                (told(3, Some(end(0, "a")), Some(end(7, "b"))), Some((Some(0), Some(7), 3))),
+                (told(0, Some(end(1, "a")), None), Some((Some(1), None, 0))),
+            ] {
+                let new = PodMachine::new(pod(kind, told.clone()), NOW);
+                let expected = expected.map(|(end, before, restarts)| (end, before, restarts, sandbox));
+                assert_eq!(taken(&new), expected, "{kind:?} {told:?}");
+                let id = &new.life().record.sandbox_id;
+                assert_eq!(*id, SandboxId::of(&new.life().spec.uid, new.life().record.sandbox));
+            }
+        }
+        let lost = PodMachine::new(pod(Main, told(0, None, None)), NOW);
+        let run = &lost.life().record.containers[&ContainerName::new("one")];
+        let reason = run.exit.as_ref().and_then(|end| end.reason.clone());
+        assert_eq!(reason.as_deref(), Some("ContainerStatusUnknown"));
+    }
+
+    /// The machine was switched off, or the record of the pod was lost.
+    #[test]
+    fn what_the_runtime_knows_counts_and_the_source_tells_what_was_before() {
+        let seen_id = "seen";
+        for (attempt, told, expected) in [
+            // The record of the very run that ended is still there.
+            (
+                3,
+                ToldRun { restarts: 3, end: Some(end(0, seen_id)), before: Some(end(7, "b")) },
+                (Some(0), Some(7), 3),
+            ),
+            // It began again since.
+            (
+                4,
+                ToldRun { restarts: 3, end: Some(end(1, "a")), before: Some(end(7, "b")) },
+                (Some(255), Some(1), 4),
+            ),
+            (3, ToldRun { restarts: 3, end: None, before: Some(end(7, "b")) }, (Some(255), Some(7), 3)),
+            (4, ToldRun { restarts: 3, end: None, before: None }, (Some(255), None, 4)),
+        ] {
+            let spec = pod(ContainerKind::Main, Some(told.clone()));
+            let seen = ObservedContainer {
+                id: ContainerId::from_known(seen_id),
+                pod: spec.uid.clone(),
+                name: ContainerName::new("one"),
+                attempt,
+                sandbox: None,
+                hash: 0,
+                task: ObservedTask::Absent,
+            };
+            let observation = Observation { containers: vec![seen], ..Observation::default() };
+            let found = PodMachine::found(spec, &observation, NOW);
+            let (end, before, restarts, _) = taken(&found).unwrap();
+            assert_eq!((end, before, restarts), expected, "{attempt} {told:?}");
+        }
+    }
+}
