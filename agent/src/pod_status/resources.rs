@@ -1,5 +1,7 @@
 //! Resources in a pod's status: of its containers, and of all of it.
 
+mod forms;
+
 use std::collections::BTreeMap;
 
 use berth_core::{
@@ -11,6 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
+use self::forms::Forms;
 use crate::quantity::Quantity as Amount;
 
 type Amounts = BTreeMap<String, Quantity>;
@@ -62,35 +65,29 @@ pub(super) fn set_read_back(resources: &mut ResourceRequirements) {
 
 /// `status.allocatedResources` and `status.resources` of a pod.
 pub(super) fn of_pod(shown: &PodResources, spec: &PodSpec) -> (Option<Amounts>, ResourceRequirements) {
-    let bytes = if is_decimal(spec) { decimal } else { binary };
+    let forms = Forms::of(spec);
+    let as_asked = |name: &str, amount| if forms.is_binary(name) { binary(amount) } else { decimal(amount) };
     let resources = ResourceRequirements {
-        requests: amounts(&shown.has.requests, bytes),
-        limits: amounts(&shown.has.limits, read_back),
+        requests: amounts(&shown.has.requests, as_asked),
+        limits: amounts(&shown.has.limits, |_, bytes| read_back(bytes)),
         ..ResourceRequirements::default()
     };
-    (amounts(&shown.allocated, bytes), resources)
+    (amounts(&shown.allocated, as_asked), resources)
 }
 
-/// Whether requested memory is written with powers of ten: a sum is written as the first of its parts, in the order in which they are added (`Add` of
-/// `k8s.io/apimachinery/pkg/api/resource/quantity.go`).
-fn is_decimal(spec: &PodSpec) -> bool {
-    let init = spec.init_containers.iter().flatten();
-    let of_containers = spec.containers.iter().chain(init).filter_map(|one| one.resources.as_ref());
-    let mut all = spec.resources.iter().chain(of_containers);
-    let first = all.find_map(|resources| resources.requests.as_ref()?.get("memory"));
-    first.is_some_and(|first| !first.0.ends_with('i'))
-}
-
-fn amounts(of: &Quantities, bytes: impl Fn(u64) -> String) -> Option<Amounts> {
+fn amounts(of: &Quantities, bytes: impl Fn(&str, u64) -> String) -> Option<Amounts> {
     let mut all = Amounts::new();
     let mut add = |name: String, text: Option<String>| {
         all.extend(text.map(|text| (name, Quantity(text))));
     };
     add("cpu".to_owned(), of.cpu_milli.map(cores));
-    add("memory".to_owned(), of.memory_bytes.map(bytes));
-    add("ephemeral-storage".to_owned(), of.ephemeral_storage_bytes.map(binary));
-    for (size, bytes) in &of.hugepages_bytes {
-        add(format!("hugepages-{}", binary(*size)), Some(binary(*bytes)));
+    for (name, amount) in [("memory", of.memory_bytes), ("ephemeral-storage", of.ephemeral_storage_bytes)] {
+        add(name.to_owned(), amount.map(|amount| bytes(name, amount)));
+    }
+    for (size, amount) in &of.hugepages_bytes {
+        let name = format!("hugepages-{}", binary(*size));
+        let text = bytes(&name, *amount);
+        add(name, Some(text));
     }
     for (name, amount) in &of.extended {
         add(name.clone(), Some(decimal(*amount)));
@@ -133,7 +130,7 @@ fn in_units(amount: u64, units: [(u64, &str); 6]) -> String {
 #[cfg(test)]
 mod tests {
     use berth_core::spec::Resources;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -158,22 +155,22 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_written_as_its_first_part_is() {
-        let memory = |text: &str| json!({ "requests": { "memory": text } });
-        for (own, first, second, bytes, expected) in [
-            (Value::Null, memory("100M"), memory("64Mi"), 200_000_000, "200M"),
-            (Value::Null, Value::Null, memory("100M"), 200_000_000, "200M"),
-            (Value::Null, memory("64Mi"), memory("100M"), 200 << 20, "200Mi"),
-            (memory("200Mi"), memory("100M"), memory("100M"), 200 << 20, "200Mi"),
-        ] {
-            let spec = json!({ "resources": own, "containers": [
-                { "name": "a", "resources": first }, { "name": "b", "resources": second },
-            ] });
-            let requests = Quantities { memory_bytes: Some(bytes), ..Quantities::default() };
+    fn what_is_asked_for_is_written_as_it_was_asked_for() {
+        for (written, memory, disk) in
+            [("100M", "100M", "100M"), ("100000000", "100M", "100M"), ("64Mi", "64Mi", "64Mi")]
+        {
+            let amount = written.parse::<Amount>().unwrap().units().unsigned_abs();
+            let requests = Quantities {
+                memory_bytes: Some(amount),
+                ephemeral_storage_bytes: Some(amount),
+                ..Quantities::default()
+            };
+            let asks = json!({ "requests": { "memory": written, "ephemeral-storage": written } });
+            let spec = json!({ "containers": [{ "name": "a", "resources": asks }] });
             let has = Resources { requests: requests.clone(), ..Resources::default() };
             let shown = PodResources { allocated: requests, has };
             let (allocated, resources) = of_pod(&shown, &serde_json::from_value(spec).unwrap());
-            let shown = json!({ "memory": expected });
+            let shown = json!({ "memory": memory, "ephemeral-storage": disk });
             assert_eq!(serde_json::to_value(allocated).unwrap(), shown);
             assert_eq!(serde_json::to_value(resources).unwrap(), json!({ "requests": shown }));
         }

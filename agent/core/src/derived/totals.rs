@@ -43,11 +43,20 @@ pub fn limits(pod: &Pod) -> Quantities {
     limits
 }
 
-/// Whether the pod as a whole is limited in a resource: by itself, or because every container is.
+/// Whether the pod as a whole is limited in a resource: by itself, or because every container is. Those that begin beside a sidecar that is
+/// limited count as limited (`ContainerFn` of `AggregateContainerLimits`, which is asked of sums).
 #[must_use]
 pub fn every_container_limits(pod: &Pod, amount: impl Fn(&Quantities) -> Option<u64>) -> bool {
     let limited = |resources: &Resources| amount(&resources.limits).is_some_and(|amount| amount > 0);
-    pod.resources.as_ref().is_some_and(limited) || pod.fixed_containers().all(|one| limited(&one.resources))
+    let mut is_beside = false;
+    let mut counts = |container: &Arc<Container>| {
+        let is_limited = limited(&container.resources);
+        is_beside |= is_limited && container.kind == ContainerKind::Sidecar;
+        is_limited || is_beside
+    };
+    pod.resources.as_ref().is_some_and(limited)
+        || (pod.init_containers.iter().all(&mut counts)
+            && pod.containers.iter().all(|one| limited(&one.resources)))
 }
 
 fn total(

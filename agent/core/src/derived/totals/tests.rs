@@ -50,6 +50,15 @@ fn a_limit_binds_when_everyone_has_it_or_the_pod() {
     assert!(every_container_limits(&pod(&[], &[100, 200]), cpu));
     assert!(!every_container_limits(&pod(&[], &[100, 0]), cpu));
     assert!(!every_container_limits(&pod(&[(ContainerKind::Init, 0)], &[100]), cpu));
+    for (init, expected) in [
+        (&[(ContainerKind::Sidecar, 50), (ContainerKind::Init, 0)][..], true),
+        (&[(ContainerKind::Sidecar, 50), (ContainerKind::Sidecar, 0)], true),
+        (&[(ContainerKind::Init, 50), (ContainerKind::Init, 0)], false),
+        (&[(ContainerKind::Init, 0), (ContainerKind::Sidecar, 50)], false),
+    ] {
+        assert_eq!(every_container_limits(&pod(init, &[100]), cpu), expected, "{init:?}");
+        assert!(!every_container_limits(&pod(init, &[0]), cpu), "{init:?}");
+    }
     let mut partly = pod(&[], &[100, 0]);
     partly.resources = Some(fixtures::resources((0, 0), (500, 0)));
     assert!(every_container_limits(&partly, cpu));

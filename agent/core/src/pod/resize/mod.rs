@@ -166,24 +166,26 @@ impl PodMachine {
         self.notes.push(about_pod(Severity::Normal, "ResizeStarted", text));
     }
 
-    /// What it asks for is not allocated. `reason` is that of the refusal.
+    /// What it asks for is not allocated. `reason` is that of the refusal. It is told of each version that is judged so
+    /// (`SetPodResizePendingCondition` of `pkg/kubelet/status/status_manager.go`).
     pub(crate) fn leave_unallocated(&mut self, reason: &str, now: Unallocated) {
         if let Some(asked) = &mut self.wanted {
             asked.is_infeasible = now.is_infeasible;
         }
         let Some(resize) = &self.life.spec.resize else { return };
+        let generation = self.wanted.as_ref().map_or(resize.generation, |asked| asked.pod.generation);
+        let is_asked_anew = generation != resize.generation;
         let before = resize.unallocated.as_ref();
-        if before == Some(&now) {
+        if before == Some(&now) && !is_asked_anew {
             return;
         }
-        if before.is_none_or(|before| before.is_infeasible != now.is_infeasible) {
+        if is_asked_anew || before.is_none_or(|before| before.is_infeasible != now.is_infeasible) {
             let event = if now.is_infeasible { "ResizeInfeasible" } else { "ResizeDeferred" };
             let moment = Moment::Refused(reason);
-            let text =
-                message(moment, &self.life.spec.manifest, resize.generation, Some(now.message.as_str()));
+            let text = message(moment, &self.life.spec.manifest, generation, Some(now.message.as_str()));
             self.notes.push(about_pod(Severity::Warning, event, text));
         }
-        let resize = Some(Resize { unallocated: Some(now), ..resize.clone() });
+        let resize = Some(Resize { generation, unallocated: Some(now), ..resize.clone() });
         self.life.record.resize.clone_from(&resize);
         self.life.spec = Arc::new(Pod { resize, ..Pod::clone(&self.life.spec) });
     }

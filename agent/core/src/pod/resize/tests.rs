@@ -212,7 +212,10 @@ fn a_refusal_is_told_once_for_each_that_asks() {
         (2, 800, deferred(), Some("ResizeDeferred"), true),
         (2, 800, other(), None, true),
         (3, 900, other(), Some("ResizeDeferred"), true),
-        (3, 900, infeasible(), Some("ResizeInfeasible"), false),
+        // Another version that asks for the same.
+        (4, 900, other(), Some("ResizeDeferred"), true),
+        (4, 900, other(), None, true),
+        (4, 900, infeasible(), Some("ResizeInfeasible"), false),
         (4, 900, infeasible(), None, false),
         (5, 950, deferred(), Some("ResizeDeferred"), true),
     ] {
@@ -220,8 +223,8 @@ fn a_refusal_is_told_once_for_each_that_asks() {
         pod.leave_unallocated("x", why.clone());
         assert_eq!(reasons(&mut pod), Vec::from_iter(event), "{generation} {why:?}");
         assert_eq!(pod.asks_for().is_some(), is_asked_again, "{generation} {why:?}");
-        let known = pod.life.record.resize.as_ref().and_then(|resize| resize.unallocated.clone());
-        assert_eq!(known, Some(why), "{generation}");
+        let known = pod.life.record.resize.clone().unwrap();
+        assert_eq!((known.generation, known.unallocated), (Some(generation), Some(why)), "{generation}");
     }
     pod.update(version(6, 500), NOW.mono);
     assert_eq!((pod.asks_for().is_some(), pod.life.record.resize.clone()), (false, None));

@@ -1,0 +1,145 @@
+//! In which units what a pod asks for as a whole is written.
+//!
+//! A sum is written as its first part, and the larger of two amounts as that one is, in the order in which they are put together. Source:
+//! `Add` of `k8s.io/apimachinery/pkg/api/resource/quantity.go`, `PodRequests` of `k8s.io/component-helpers/resource/helpers.go`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::api::resource::Quantity};
+
+use crate::quantity::Quantity as Amount;
+
+/// Amounts by the resources that they are of.
+type Requests = BTreeMap<String, Quantity>;
+
+/// What is asked for, by resource.
+#[derive(Debug, Default)]
+pub(super) struct Forms(BTreeMap<String, Sum>);
+
+#[derive(Debug, Clone, Copy)]
+struct Sum {
+    units: i64,
+    /// Written with powers of two.
+    is_binary: bool,
+}
+
+impl Forms {
+    /// Of all that a pod requests.
+    pub(super) fn of(spec: &PodSpec) -> Self {
+        let mut all = Self::default();
+        for container in &spec.containers {
+            all.add(&requests(container.resources.as_ref().and_then(|it| it.requests.as_ref())));
+        }
+        let (mut sidecars, mut init) = (Self::default(), Self::default());
+        for container in spec.init_containers.iter().flatten() {
+            let own = requests(container.resources.as_ref().and_then(|it| it.requests.as_ref()));
+            if container.restart_policy.as_deref() == Some("Always") {
+                all.add(&own);
+                sidecars.add(&own);
+                init.max(&sidecars);
+            } else {
+                let mut at_once = own;
+                at_once.add(&sidecars);
+                init.max(&at_once);
+            }
+        }
+        all.max(&init);
+        // What is said of the pod as a whole takes the place of what its containers say.
+        all.0.extend(requests(spec.resources.as_ref().and_then(|it| it.requests.as_ref())).0);
+        all.add(&requests(spec.overhead.as_ref()));
+        all
+    }
+
+    /// Whether a resource is written with powers of two.
+    pub(super) fn is_binary(&self, resource: &str) -> bool {
+        self.0.get(resource).is_none_or(|sum| sum.is_binary)
+    }
+
+    fn add(&mut self, more: &Self) {
+        for (name, more) in &more.0 {
+            let sum = self.0.entry(name.clone()).or_insert(Sum { units: 0, ..*more });
+            if sum.units == 0 {
+                sum.is_binary = more.is_binary;
+            }
+            sum.units = sum.units.saturating_add(more.units);
+        }
+    }
+
+    fn max(&mut self, other: &Self) {
+        for (name, other) in &other.0 {
+            let most = self.0.entry(name.clone()).or_insert(*other);
+            if other.units > most.units {
+                *most = *other;
+            }
+        }
+    }
+}
+
+fn requests(requests: Option<&Requests>) -> Forms {
+    let sum = |text: &Quantity| Sum {
+        units: text.0.parse().map_or(0, Amount::units),
+        is_binary: text.0.ends_with('i'),
+    };
+    Forms(requests.into_iter().flatten().map(|(name, text)| (name.clone(), sum(text))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_sum_has_the_form_of_its_first_part_and_the_larger_amount_its_own() {
+        let asks = |text: Option<&str>| match text {
+            None => json!({}),
+            Some(text) => json!({ "requests": { "memory": text } }),
+        };
+        let is_binary = |own, containers: &[Option<&str>], init: &[(&str, bool)], overhead: Value| {
+            let containers: Vec<Value> =
+                containers.iter().map(|text| json!({ "name": "c", "resources": asks(*text) })).collect();
+            let init: Vec<Value> = init
+                .iter()
+                .map(|(text, is_sidecar)| {
+                    let policy = is_sidecar.then_some("Always");
+                    json!({ "name": "i", "restartPolicy": policy, "resources": asks(Some(text)) })
+                })
+                .collect();
+            let spec = json!({
+                "resources": asks(own), "containers": containers, "initContainers": init, "overhead": overhead,
+            });
+            Forms::of(&serde_json::from_value(spec).unwrap()).is_binary("memory")
+        };
+        for (own, containers, init, expected) in [
+            (None, &[Some("100M"), Some("64Mi")][..], &[][..], false),
+            (None, &[Some("64Mi"), Some("100M")], &[], true),
+            (None, &[None, Some("100M")], &[], false),
+            // Nothing has no form.
+            (None, &[Some("0"), Some("64Mi")], &[], true),
+            // The larger of what init containers and the others take.
+            (None, &[Some("20M")], &[("64Mi", false)], true),
+            (None, &[Some("200M")], &[("64Mi", false)], false),
+            (None, &[Some("20Mi")], &[("64M", false), ("65M", false)], false),
+            (None, &[Some("20Mi")], &[("64M", false), ("64Mi", false)], true),
+            // A sidecar is added to the others, and to those that begin after it.
+            (None, &[Some("20M")], &[("64Mi", true)], false),
+            (None, &[None], &[("64Mi", true), ("10M", false)], false),
+            (None, &[Some("20Mi")], &[("64Mi", true), ("10M", false)], true),
+            (None, &[Some("20Mi")], &[("1Mi", true), ("64M", false)], false),
+            // What is as much as the others is not more.
+            (None, &[Some("64Mi")], &[("67108864", false)], true),
+            (Some("200Mi"), &[Some("100M")], &[], true),
+            (Some("200M"), &[Some("100Mi")], &[("1Gi", false)], false),
+            (None, &[None], &[], true),
+        ] {
+            assert_eq!(
+                is_binary(own, containers, init, Value::Null),
+                expected,
+                "{own:?} {containers:?} {init:?}"
+            );
+        }
+        let overhead = || json!({ "memory": "10M" });
+        assert!(!is_binary(None, &[None], &[], overhead()));
+        assert!(is_binary(None, &[Some("64Mi")], &[], overhead()));
+    }
+}
