@@ -36,8 +36,8 @@ use crate::{
     config::{Config, CurrentRuntime, Handler},
     document::Faults,
     effects::{
-        AccountsCache, FreshLayers, HooksUnderWay, Host, Lanes, LeasesInUse, PullsUnderWay, SandboxHandlers,
-        SandboxMembers, UnwantedPulls, changeable, end_left, end_unused,
+        AccountsCache, FreshLayers, HooksUnderWay, Host, KnownIds, Lanes, LeasesInUse, PullsUnderWay,
+        SandboxHandlers, SandboxMembers, UnwantedPulls, changeable, end_left, end_unused,
     },
     failpoint::Failpoint,
     kernel, limits, manifest,
@@ -206,6 +206,7 @@ async fn start(
         node_object: node_object(&config, clients.as_ref()),
         fresh_layers: FreshLayers::default(),
         accounts: AccountsCache::default(),
+        image_ids: KnownIds::default(),
         node_accounts: NodeAccounts::of(&config.registry_accounts),
         registries: OneThread::default(),
         leases: LeasesInUse::default(),
@@ -215,6 +216,7 @@ async fn start(
         ended,
         lanes: Lanes::default(),
         workers: workers.clone(),
+        program: std::env::current_exe().context("find where this program is")?,
         metrics: metrics(&config, &view, clients.as_ref())?,
         failpoint: Failpoint::at(config.abort_at.clone()),
     });

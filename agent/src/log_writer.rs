@@ -173,11 +173,14 @@ impl Log {
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        let written =
-            self.file.as_mut().map_or(Err(io::ErrorKind::NotFound.into()), |file| file.write_all(bytes));
-        match written {
-            Ok(()) => self.sink.wrote(bytes.len() as u64),
-            Err(_) => self.sink.failed(now(), 0, bytes.len() as u64),
+        let written = self.file.as_mut().map_or(0, |file| write(file, bytes));
+        if written == bytes.len() {
+            self.sink.wrote(written as u64);
+            return;
+        }
+        self.sink.failed(now(), written as u64, (bytes.len() - written) as u64);
+        if bytes[..written].last().is_some_and(|last| *last != b'\n') {
+            self.sink.torn();
         }
     }
 
@@ -202,17 +205,35 @@ impl Log {
         };
         let present = names(dir);
         let rotated = rotated_name(name, now().unix_ns, present.iter().map(String::as_str));
-        if fs::rename(path, dir.join(&rotated)).is_err() {
-            return;
+        match fs::rename(path, dir.join(&rotated)) {
+            // The last try did it, and could not open a new one.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return,
+            Ok(()) | Err(_) => {}
         }
+        // Without a new one the old one grows on: no line is lost for its size.
+        let Ok((file, bytes)) = open(path) else { return };
+        self.file = Some(file);
+        self.sink.opened(bytes);
         let present = names(dir);
         for old in excess(name, *files_max, present.iter().map(String::as_str)) {
             // It is tried again with the next rotation.
             drop(fs::remove_file(dir.join(old)));
         }
         self.compressor.begin(path);
-        self.reopen(0);
     }
+}
+
+/// How much of it was written.
+fn write(file: &mut File, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match file.write(rest) {
+            Ok(length) if length > 0 => written += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    written
 }
 
 fn names(dir: &Path) -> Vec<String> {

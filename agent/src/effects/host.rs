@@ -1,6 +1,6 @@
 //! Everything that executors use.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use berth_core::{
     config::NodeConfig,
@@ -14,6 +14,7 @@ use super::{
     accounts::AccountsCache,
     failure::unknown,
     hooks_under_way::HooksUnderWay,
+    image_ids::KnownIds,
     lanes::{Lanes, Place},
     layers::FreshLayers,
     leases::LeasesInUse,
@@ -72,6 +73,8 @@ pub struct Host {
     pub fresh_layers: FreshLayers,
     /// Account files by image.
     pub accounts: AccountsCache,
+    /// Ids of images by what records point at.
+    pub image_ids: KnownIds,
     /// The node's accounts at registries.
     pub node_accounts: NodeAccounts,
     /// Looks for settings of registries.
@@ -90,6 +93,8 @@ pub struct Host {
     pub lanes: Lanes,
     /// Processes for files.
     pub workers: Workers,
+    /// Where this program was when it began, or another version of it is by now.
+    pub program: PathBuf,
     /// What is measured.
     pub metrics: Metrics,
     /// Where to die on purpose.

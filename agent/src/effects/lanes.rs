@@ -12,7 +12,10 @@ use std::{
 
 use berth_core::failure::{Failure, FailureKind};
 use jiff::Timestamp;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
 
 use super::{
     failure::unknown,
@@ -30,6 +33,9 @@ const LAYERS: usize = 12;
 /// Shims and runtimes being started: beyond a few per core they only slow each other down, and the first pod of a burst
 /// should not start last.
 const START: usize = 8;
+/// How long one of those counts. What takes longer waits for something else than a processor, such as a file of its image that never
+/// answers, and slows nobody down.
+const START_COUNTS: Duration = Duration::from_secs(10);
 /// Resizes: as many as a full node has pods, each of which has one at a time, so that those that hang hold up no other.
 const RESIZES: usize = 128;
 /// Looks at images: each is a few calls.
@@ -65,10 +71,32 @@ tokio::task_local! {
     static PLACE: Place;
 }
 
+/// A place in a lane, until it is dropped or counts no longer.
+#[derive(Debug)]
+pub(super) struct Permit(
+    #[expect(dead_code, reason = "it is held")] Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+);
+
+impl Permit {
+    fn of(lane: Lane, permit: OwnedSemaphorePermit) -> Self {
+        let permit = Arc::new(Mutex::new(Some(permit)));
+        if lane == Lane::Start {
+            let counts = Arc::downgrade(&permit);
+            tokio::spawn(async move {
+                sleep(START_COUNTS).await;
+                if let Some(permit) = counts.upgrade() {
+                    lock(&permit).take();
+                }
+            });
+        }
+        Self(permit)
+    }
+}
+
 /// A place in a lane and a turn at a target, until the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
-    _permit: Option<Arc<OwnedSemaphorePermit>>,
+    _permit: Option<Arc<Permit>>,
     _turn: Option<Arc<Turn>>,
 }
 
@@ -129,7 +157,7 @@ impl Lanes {
     }
 
     /// Waits for a place.
-    pub(super) async fn enter(&self, lane: Lane, within: Duration) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(super) async fn enter(&self, lane: Lane, within: Duration) -> Result<Permit, Failure> {
         let [
             kernel,
             kernel_ends,
@@ -165,7 +193,7 @@ impl Lanes {
             Lane::Hooks => hooks,
         };
         match tokio::time::timeout(within, Arc::clone(semaphore).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
+            Ok(Ok(permit)) => Ok(Permit::of(lane, permit)),
             // It is closed, which nobody does.
             Ok(Err(_)) => Err(unknown("the agent is stopping")),
             Err(_elapsed) => {
@@ -234,6 +262,24 @@ mod tests {
     }
 
     const ENOUGH: Duration = Duration::from_secs(10);
+
+    /// A pod whose image has a pipe for `/etc/passwd` is one.
+    #[tokio::test(start_paused = true)]
+    async fn starts_that_hang_hold_up_no_other_start() {
+        let lanes = Lanes::default();
+        let mut hanging = Vec::new();
+        for _ in 0..START {
+            hanging.push(lanes.enter(Lane::Start, ENOUGH).await.unwrap());
+        }
+        let none = lanes.enter(Lane::Start, START_COUNTS / 2).await.unwrap_err();
+        assert_eq!(none.kind, FailureKind::Transient, "{none:?}");
+        drop(lanes.enter(Lane::Start, START_COUNTS).await.unwrap());
+        drop(hanging);
+        // One that ends in time gives its place back once.
+        let all: Vec<_> =
+            futures::future::join_all((0..=START).map(|_| lanes.enter(Lane::Start, START_COUNTS / 2))).await;
+        assert_eq!(all.iter().filter(|one| one.is_ok()).count(), START);
+    }
 
     #[tokio::test]
     async fn stuck_pods_block_no_other_lane() {

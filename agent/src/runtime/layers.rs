@@ -3,10 +3,11 @@
 //! A layer is there before its container has a record in containerd, and is kept by a label of its own. When the records of pods are lost, as in a
 //! reboot, nothing else leads to it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use berth_core::id::PodUid;
 use containerd_client::services::v1::snapshots::{Info, ListSnapshotsRequest, RemoveSnapshotRequest};
+use tokio::time::timeout;
 
 use super::{
     CallError, Containerd,
@@ -14,9 +15,25 @@ use super::{
 };
 use crate::causes::with_causes;
 
+/// How long all of it may take: nothing else of the node goes on meanwhile.
+const WITHIN: Duration = Duration::from_secs(5);
+
 /// Removes those of the agent of a run directory whose pod is not `recorded` and that no container is `made` of. A pod that is wanted all the
-/// same has them made anew. What cannot be removed now is found by the next agent.
+/// same has them made anew. What is not removed in time is found by the next agent.
 pub async fn remove_left(
+    containerd: &Containerd,
+    snapshotter: &str,
+    run_dir: &str,
+    recorded: &BTreeSet<PodUid>,
+    made: &BTreeSet<&str>,
+) {
+    let removed = remove_all(containerd, snapshotter, run_dir, recorded, made);
+    if timeout(WITHIN, removed).await.is_err() {
+        tracing::warn!(snapshotter, "layers that lost their pods stay: the snapshotter takes too long");
+    }
+}
+
+async fn remove_all(
     containerd: &Containerd,
     snapshotter: &str,
     run_dir: &str,

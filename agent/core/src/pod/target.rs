@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     id::{ContainerId, ContainerName},
+    observation::ObservedTask,
     oci::ConfigError,
     spec::{Container, PidMode},
     time::Mono,
@@ -18,6 +19,14 @@ pub struct Target {
     pub id: ContainerId,
     /// Process id of its init.
     pub pid: u32,
+}
+
+impl Target {
+    /// Whether what is found of its run is still the process that was joined by its id: so long that id was no other's.
+    #[must_use]
+    pub fn is(&self, found: &ObservedTask) -> bool {
+        matches!(found, ObservedTask::Running { pid, .. } if *pid == self.pid)
+    }
 }
 
 /// Whose process namespace a container joins, where it names one and would have its own otherwise. Source: `getTargetID` of
@@ -52,6 +61,32 @@ impl PodMachine {
             {
                 refusal.retry.at = refusal.retry.at.min(now);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::observation::Exit;
+
+    #[test]
+    fn processes_are_those_of_the_run_that_was_joined_and_no_other() {
+        let target = Target { id: ContainerId::from_known("c1"), pid: 7 };
+        let started_at = Timestamp::UNIX_EPOCH;
+        let ended = Exit { code: 0, started_at: None, finished_at: started_at, oom_killed: false };
+        for (found, expected) in [
+            (ObservedTask::Running { pid: 7, started_at }, true),
+            // It began again meanwhile, and its number may be a stranger's.
+            (ObservedTask::Running { pid: 8, started_at }, false),
+            (ObservedTask::Exited(ended), false),
+            (ObservedTask::Absent, false),
+            (ObservedTask::Created, false),
+            (ObservedTask::Unknown, false),
+        ] {
+            assert_eq!(target.is(&found), expected, "{found:?}");
         }
     }
 }

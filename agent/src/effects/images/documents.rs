@@ -67,6 +67,15 @@ pub(in crate::effects) enum ImageError {
 }
 
 impl ImageError {
+    /// Whether it is containerd that fails, not the image.
+    pub(super) fn is_lost(&self) -> bool {
+        match self {
+            Self::Call(error) => matches!(error.kind(), FailureKind::RuntimeDown | FailureKind::Unknown),
+            Self::Stopping(_) => true,
+            Self::Malformed { .. } | Self::TooLarge { .. } | Self::NoPlatform(_) => false,
+        }
+    }
+
     /// Whether it says so each time, as long as the image is the same.
     pub(super) fn is_for_good(&self) -> bool {
         match self {

@@ -11,9 +11,13 @@ use tokio::{
 
 use super::{
     forget::{There, forget},
-    listed::{Listed, Weighed, list_images},
+    listed::{Listed, list_images},
 };
-use crate::{causes::with_causes, effects::PullsUnderWay, runtime::Containerd};
+use crate::{
+    causes::with_causes,
+    effects::{PullsUnderWay, image_ids::Weighed},
+    runtime::Containerd,
+};
 
 /// How often images are listed though no event came: one may have been lost.
 const LIST_EVERY: Duration = Duration::from_secs(300);

@@ -30,7 +30,7 @@ use super::{
     files::host_files,
     image_root::{open_in, with_root},
 };
-use crate::{absent::absent_is_fine, contained::open_within, volumes::remove_tree};
+use crate::{absent::absent_is_fine, contained::open_within, volumes::remove_tree_in};
 
 /// Longest list of names of extended attributes, and longest value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX` of Linux).
 const ATTRIBUTES_MAX: usize = 64 << 10;
@@ -84,21 +84,28 @@ fn remove_unfinished(volume: &ImageVolume) -> io::Result<()> {
 
 /// In a worker: removes those of runs that are gone. What cannot be removed is in nobody's way.
 pub(in crate::effects) fn remove(volumes: &RunVolumes) -> Result<(), Failure> {
-    let dir = Path::new(&volumes.dir);
-    let names = names_in(dir).map_err(local("read", dir))?;
-    let removed = volumes.of(&names).into_iter().map(|name| {
-        let left = dir.join(name);
-        remove_tree(&left).map_err(local("remove", &left))
-    });
+    let at = Path::new(&volumes.dir);
+    // A static pod that comes back has the same directory, and runs of the same names in it: this one stays the earlier pod's.
+    match open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(local("open", at)(errno.into())),
+        Ok(dir) => remove_in(&dir, volumes),
+    }
+}
+
+fn remove_in(dir: &OwnedFd, volumes: &RunVolumes) -> Result<(), Failure> {
+    let at = Path::new(&volumes.dir);
+    let names = names_in(dir).map_err(local("read", at))?;
+    let removed = volumes
+        .of(&names)
+        .into_iter()
+        .map(|name| remove_tree_in(dir, name.as_ref()).map_err(local("remove", at.join(name))));
     // One that cannot be removed keeps no other.
     removed.fold(Ok(()), Result::and)
 }
 
-fn names_in(dir: &Path) -> io::Result<BTreeSet<String>> {
-    match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
-        entries => entries?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect(),
-    }
+fn names_in(dir: &OwnedFd) -> io::Result<BTreeSet<String>> {
+    Dir::read_from(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
 /// Gives a complete directory its name. One that is there was complete before, and may be in use.
@@ -260,7 +267,20 @@ mod tests {
     };
 
     use super::*;
-    use crate::own_mounts::{tmpfs, with_own_mounts};
+    use crate::{
+        own_mounts::{tmpfs, with_own_mounts},
+        volumes::remove_tree,
+    };
+
+    /// Where `VOLUME` of the image in `dir/image` was copied to, and whether it could be.
+    fn copied(dir: &Path, image_path: &str) -> (PathBuf, io::Result<()>) {
+        let target = dir.join("volume").display().to_string();
+        let volume = ImageVolume { target, image_path: image_path.to_owned() };
+        let made = PathBuf::from(unfinished(&volume));
+        fs::create_dir_all(&made).unwrap();
+        let root = fs::File::open(dir.join("image")).unwrap();
+        (made, fill(root.as_fd(), &volume))
+    }
 
     #[test]
     fn a_volume_is_what_the_image_has_there() {
@@ -279,15 +299,8 @@ mod tests {
         symlink("/etc/shadow", data.join("link")).unwrap();
         fs::set_permissions(&data, fs::Permissions::from_mode(0o1777)).unwrap();
 
-        let volume = ImageVolume {
-            target: dir.path().join("volume").display().to_string(),
-            image_path: "/var/data".to_owned(),
-        };
-        fs::create_dir(unfinished(&volume)).unwrap();
-        let root = fs::File::open(dir.path().join("image")).unwrap();
-        fill(root.as_fd(), &volume).unwrap();
-
-        let made = PathBuf::from(unfinished(&volume));
+        let (made, done) = copied(dir.path(), "/var/data");
+        done.unwrap();
         let file = fs::metadata(made.join("sub/file")).unwrap();
         assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (7, 8, 0o4755));
         assert_eq!(fs::read_to_string(made.join("sub/file")).unwrap(), "content");
@@ -313,14 +326,8 @@ mod tests {
         fs::create_dir_all(data.join(&deep)).unwrap();
         fs::write(data.join(&deep).join("file"), "content").unwrap();
         fs::set_permissions(data.join("d"), fs::Permissions::from_mode(0o2501)).unwrap();
-        let volume = ImageVolume {
-            target: dir.path().join("volume").display().to_string(),
-            image_path: "/data".to_owned(),
-        };
-        fs::create_dir(unfinished(&volume)).unwrap();
-        let root = fs::File::open(dir.path().join("image")).unwrap();
-        fill(root.as_fd(), &volume).unwrap();
-        let made = PathBuf::from(unfinished(&volume));
+        let (made, done) = copied(dir.path(), "/data");
+        done.unwrap();
         assert_eq!(fs::read_to_string(made.join(&deep).join("file")).unwrap(), "content");
         assert_eq!(fs::metadata(made.join("d")).unwrap().mode() & 0o7777, 0o2501);
         remove_tree(&made).unwrap();
@@ -374,6 +381,22 @@ mod tests {
         assert_eq!([0, 1].map(|run| of(run).exists()), [true, false]);
     }
 
+    /// A static pod that comes back has the same directory and runs of the same names.
+    #[test]
+    fn a_removal_that_outlives_its_pod_leaves_the_next_one_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (uid, container) = (PodUid::new("1-a"), ContainerName::new("main"));
+        let name = paths::image_volumes(&ContainerId::of(&uid, &container, 0));
+        let (at, gone) = (dir.path().join("pod"), dir.path().join("gone"));
+        fs::create_dir_all(at.join(&name).join("0")).unwrap();
+        let opened = OwnedFd::from(fs::File::open(&at).unwrap());
+        fs::rename(&at, &gone).unwrap();
+        fs::create_dir_all(at.join(&name).join("0")).unwrap();
+        let volumes = RunVolumes { uid, container, last: 0, dir: at.display().to_string() };
+        remove_in(&opened, &volumes).unwrap();
+        assert!(at.join(&name).join("0").exists() && !gone.join(&name).exists());
+    }
+
     #[test]
     fn cve_2022_23648_a_volume_path_that_is_a_link_stays_in_the_image() {
         let dir = tempfile::tempdir().unwrap();
@@ -382,15 +405,9 @@ mod tests {
         fs::write(dir.path().join("host/secret"), "").unwrap();
         symlink("../host", dir.path().join("image/data")).unwrap();
         symlink(dir.path().join("host"), dir.path().join("image/data2")).unwrap();
-        let root = fs::File::open(dir.path().join("image")).unwrap();
         for image_path in ["/data", "/data2", "/../host", "/data/../../host"] {
-            let volume = ImageVolume {
-                target: dir.path().join("volume").display().to_string(),
-                image_path: image_path.to_owned(),
-            };
-            fs::create_dir_all(unfinished(&volume)).unwrap();
-            drop(fill(root.as_fd(), &volume));
-            assert_eq!(fs::read_dir(unfinished(&volume)).unwrap().count(), 0, "{image_path}");
+            let (made, _) = copied(dir.path(), image_path);
+            assert_eq!(fs::read_dir(made).unwrap().count(), 0, "{image_path}");
         }
     }
 }

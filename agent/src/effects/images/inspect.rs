@@ -23,7 +23,7 @@ use super::{
     failure::{config, failed},
     host::Host,
     kinds::{Lane, RUNTIME},
-    pulled, stored, unpack,
+    listed, pulled, unpack,
 };
 use crate::{causes::with_causes, runtime::CallError};
 
@@ -93,9 +93,8 @@ async fn record_of(host: &Host, wanted: &WantedImage, name: &ImageName) -> Resul
     if get(host, text).await?.is_some() {
         return Ok(text.to_owned());
     }
-    let listed = stored::list(&host.containerd).await?;
-    let names = listed.into_iter().filter(|one| one.id == text).flat_map(|one| one.names);
-    Ok(names.map(|record| record.name).min().unwrap_or_else(|| text.to_owned()))
+    let found = listed::name_of(&host.containerd, &host.image_ids, text).await?;
+    Ok(found.unwrap_or_else(|| text.to_owned()))
 }
 
 /// An image that can be used. Source: `getImage` of containerd's `internal/cri/store/image/image.go`, which knows no other.

@@ -79,14 +79,14 @@ pub(in crate::effects) async fn pull(
         Ok(fetched) => fetched,
         Err(why) => {
             sleep(CUT_OFF_WITHIN).await;
-            ended_somehow(host, reference.clone(), before);
+            ended_somehow(host, &wanted.image, reference.clone(), before);
             return Err(failure(format!("pull image {reference:?}: given up: {why}")));
         }
     };
     let info = match fetched {
         Ok(used) => keep(host, &name, &reference, &wanted.image, used).await,
         Err(failure) if may_have_come(&failure) => {
-            ended_somehow(host, reference, before);
+            ended_somehow(host, &wanted.image, reference, before);
             return Err(failure);
         }
         Err(failure) => {
@@ -101,29 +101,35 @@ pub(in crate::effects) async fn pull(
 
 /// A pull has ended of which containerd has not said what it brought. As soon as it can be asked its image is looked for: containerd stores
 /// one last, and not once the call is gone.
-fn ended_somehow(host: &Arc<Host>, reference: String, before: Before) {
-    let host = Arc::clone(host);
+fn ended_somehow(host: &Arc<Host>, image: &ImageRef, reference: String, before: Before) {
+    let (host, image) = (Arc::clone(host), image.clone());
     tokio::spawn(async move {
-        let mut came = Came::Perhaps;
-        for _ in 0..LOOKS {
-            match inspect::locate(&host, &reference).await {
-                Err(ImageError::Call(_)) => sleep(LOOK_AGAIN).await,
-                found => {
-                    let found = found.map(|found| found.map(|found| target(&found.record).to_owned()));
-                    came = came_to(found.ok(), before.target.as_deref());
-                    break;
-                }
-            }
-        }
-        pulled::ended(&host, &reference, came).await;
+        let found = look(&host, &reference).await;
+        let is_recorded = match &found {
+            Some(Some(found)) => pulled::is_recorded(&host, &image, &found.info.id).await,
+            _ => false,
+        };
+        let target = found.as_ref().map(|found| found.as_ref().map(|found| target(&found.record)));
+        pulled::ended(&host, &reference, came_to(target, before.target.as_deref(), is_recorded)).await;
     });
 }
 
-/// What a pull brought, by what its name points at now, where that can be told.
-fn came_to(found: Option<Option<String>>, before: Option<&str>) -> Came {
+/// What a name points at, as soon as containerd can be asked; `None` where that cannot be told.
+async fn look(host: &Arc<Host>, reference: &str) -> Option<Option<Located>> {
+    for _ in 0..LOOKS {
+        match inspect::locate(host, reference).await {
+            Err(ImageError::Call(_)) => sleep(LOOK_AGAIN).await,
+            found => return found.ok(),
+        }
+    }
+    None
+}
+
+/// What a pull brought, by what its name points at now, where that can be told, and whether another pull has recorded that meanwhile.
+fn came_to(found: Option<Option<&str>>, before: Option<&str>, is_recorded: bool) -> Came {
     match found {
         Some(None) => Came::Nothing,
-        Some(target) if target.as_deref() == before => Came::Nothing,
+        Some(target) if target == before || is_recorded => Came::Nothing,
         Some(_) | None => Came::Perhaps,
     }
 }
@@ -336,18 +342,20 @@ mod tests {
         {
             assert_eq!(may_have_come(&Failure::new(kind, "why".to_owned())), expected, "{kind:?}");
         }
-        let target = |text: Option<&str>| text.map(str::to_owned);
-        for (before, found, expected) in [
-            (None, Some(None), Came::Nothing),
-            (Some("old"), Some(None), Came::Nothing),
-            (Some("old"), Some(Some("old")), Came::Nothing),
-            (Some("old"), Some(Some("new")), Came::Perhaps),
-            (None, Some(Some("new")), Came::Perhaps),
+        for (before, found, is_recorded, expected) in [
+            (None, Some(None), false, Came::Nothing),
+            (Some("old"), Some(None), false, Came::Nothing),
+            (Some("old"), Some(Some("old")), false, Came::Nothing),
+            (Some("old"), Some(Some("new")), false, Came::Perhaps),
+            (None, Some(Some("new")), false, Came::Perhaps),
+            // A later pull brought it.
+            (Some("old"), Some(Some("new")), true, Came::Nothing),
+            (None, Some(Some("new")), true, Came::Nothing),
             // What is there cannot be read.
-            (None, None, Came::Perhaps),
-            (Some("old"), None, Came::Perhaps),
+            (None, None, false, Came::Perhaps),
+            (Some("old"), None, false, Came::Perhaps),
         ] {
-            assert_eq!(came_to(found.map(target), before), expected, "{before:?} {found:?}");
+            assert_eq!(came_to(found, before, is_recorded), expected, "{before:?} {found:?} {is_recorded}");
         }
     }
 

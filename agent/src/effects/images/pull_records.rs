@@ -18,8 +18,8 @@ pub(super) const PULLING: &str = "pulling";
 /// Version of their form.
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 
-/// Largest record that is read, and most secrets in one.
-const BYTES_MAX: u64 = 1 << 20;
+/// Largest record, which holds tens of thousands of names, and most secrets by one of them.
+const BYTES_MAX: u64 = 16 << 20;
 const SECRETS_MAX: usize = 500;
 
 /// What an image was pulled with, by each name that it was pulled by: as pods write it, without tag and digest.
@@ -167,7 +167,12 @@ fn write(dir: &Path, id: &str, mut record: Record) -> io::Result<()> {
     record.api_version = VERSION.to_owned();
     record.image_ref = id.to_owned();
     record.last_updated_time = Some(jiff::Timestamp::now());
-    put(&path(dir, PULLED, id), &serde_json::to_vec(&record)?)
+    let bytes = serde_json::to_vec(&record)?;
+    // What cannot be read would take the image from all who have it.
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(io::Error::other("it was pulled by too many names"));
+    }
+    put(&path(dir, PULLED, id), &bytes)
 }
 
 /// Keeps that a pull of a name was begun; whether that was kept before.
@@ -296,6 +301,25 @@ mod tests {
         fs::remove_file(path(root, PULLED, ID)).unwrap();
         write_intent(root, "web:1").unwrap();
         assert_eq!(origin_of(root, "web"), Origin::Begun, "by the name that the pod has");
+    }
+
+    /// Whoever pulls an image by ever more names takes it from nobody else.
+    #[test]
+    fn a_record_that_is_full_stays_readable() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Credentials { node_pods_accessible: true, ..Credentials::default() };
+        let long = "x".repeat(200);
+        let names = (0..60_000).map(|number| (format!("evil.example/{long}{number}"), all.clone()));
+        let mapping = names.chain([("web".to_owned(), all.clone())]).collect();
+        let record = Record { credential_mapping: Some(mapping), ..Record::default() };
+        write(dir.path(), ID, record.clone()).unwrap();
+        let fill = |(count, mut record): (usize, Record)| {
+            let mapping = record.credential_mapping.get_or_insert_default();
+            mapping.extend((0..count).map(|number| (format!("more.example/{long}{number}"), all.clone())));
+            write(dir.path(), ID, record)
+        };
+        fill((20_000, record)).unwrap_err();
+        assert_eq!(origin_of(dir.path(), "web"), Origin::Pulled(Access::All));
     }
 
     #[test]

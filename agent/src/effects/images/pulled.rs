@@ -92,6 +92,11 @@ async fn origin_of(host: &Arc<Host>, image: &ImageRef, names: BTreeSet<String>, 
     read.unwrap_or(Origin::Unreadable)
 }
 
+/// Whether it is written down what the image of an id was pulled with.
+pub(super) async fn is_recorded(host: &Arc<Host>, image: &ImageRef, id: &str) -> bool {
+    matches!(origin_of(host, image, BTreeSet::new(), id).await, Origin::Pulled(_))
+}
+
 async fn pulled_by_nobody(host: &Arc<Host>, id: &str) -> Result<(), Failure> {
     let (dir, id) = (dir(host), id.to_owned());
     change(&host.pulls, move || {

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use berth_core::{
-    failure::{Failure, FailureKind},
+    failure::Failure,
     image::collection::{Stays, StoredImage, StoredName},
 };
 use containerd_client::services::v1::{Image, ListImagesRequest};
 use jiff::Timestamp;
 
-use super::documents::{ImageError, read_documents};
+use super::documents::read_documents;
 use crate::{
     causes::with_causes,
     clock,
     runtime::{Containerd, labels},
 };
 
-/// Lists them. One that is for another machine, or of which something is missing, is no image of the node: it is left out, and so is kept. One whose
-/// documents are none of an image is there all the same, by the digest of what its records point at, and whatever its layers weigh: whoever
-/// pulls such images could fill the disk with them.
+/// Lists them. One of which something is missing is no image of the node: it is left out, and so is kept. One whose documents are none of an
+/// image, or of none for this machine, is there all the same, by the digest of what its records point at, and whatever its layers weigh:
+/// whoever pulls such images could fill the disk with them.
 ///
 /// # Errors
 /// Containerd does not list them, or stops to answer.
@@ -41,8 +41,8 @@ pub(super) async fn list(containerd: &Containerd) -> Result<Vec<StoredImage>, Fa
                 let found = stored(&documents.config_digest, documents.chain_id(), bytes, records);
                 images.entry(found.id.clone()).and_modify(|one| join(one, &found)).or_insert(found);
             }
-            Err(error) if is_lost(&error) => return Err(error.into()),
-            Err(ImageError::Malformed { .. } | ImageError::TooLarge { .. }) => {
+            Err(error) if error.is_lost() => return Err(error.into()),
+            Err(error) if error.is_for_good() => {
                 images.insert(digest.clone(), stored(&digest, String::new(), bytes, records));
             }
             Err(error) => {
@@ -51,15 +51,6 @@ pub(super) async fn list(containerd: &Containerd) -> Result<Vec<StoredImage>, Fa
         }
     }
     Ok(images.into_values().collect())
-}
-
-/// Whether it is containerd that fails, not the image.
-fn is_lost(error: &ImageError) -> bool {
-    match error {
-        ImageError::Call(error) => matches!(error.kind(), FailureKind::RuntimeDown | FailureKind::Unknown),
-        ImageError::Stopping(_) => true,
-        ImageError::Malformed { .. } | ImageError::TooLarge { .. } | ImageError::NoPlatform(_) => false,
-    }
 }
 
 /// An image of these records, which point at the same.

@@ -109,7 +109,7 @@ async fn joins_what_runs(host: &Host, runtime: Runtime<'_>, request: &StartReque
     let Some(target) = &request.target else { return Ok(()) };
     let found = runtime.task(&request.sandbox, &target.id).await?;
     let found = found.ok_or_else(|| sandbox_gone(&request.sandbox))?;
-    if matches!(found, ObservedTask::Running { pid, .. } if pid == target.pid) {
+    if target.is(&found) {
         return Ok(());
     }
     task::clear(host, runtime, request).await?;

@@ -28,7 +28,7 @@ use crate::{
     causes::with_causes,
     config::{BERTH_RUNTIME, RuntimeOptions},
     effects::{
-        failure::{config, failed, local},
+        failure::{config, failed},
         host::{Host, blocking},
     },
     holder::{self, Holder},
@@ -146,17 +146,16 @@ impl Grouped<'_> {
 
     /// The output goes to this program as a log writer, since such shims write no CRI logs themselves. Nobody could attach
     /// to the input.
-    pub(super) fn stdio(self, request: &StartRequest) -> Result<Stdio, Failure> {
-        let exe = std::env::current_exe().map_err(local("find", "/proc/self/exe"))?;
+    pub(super) fn stdio(self, request: &StartRequest) -> Stdio {
         let logs = self.host.node().logs;
         let output = format!(
             "binary://{}?log-writer={}&max-size={}&max-files={}",
-            exe.display(),
+            self.host.program.display(),
             request.plan.log_path,
             logs.max_size_bytes,
             logs.max_files
         );
-        Ok(Stdio { input: String::new(), output })
+        Stdio { input: String::new(), output }
     }
 
     /// What containerd says of the container.

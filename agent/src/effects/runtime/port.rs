@@ -110,9 +110,9 @@ impl<'a> Runtime<'a> {
     }
 
     /// Where the streams of a container go.
-    pub(super) fn stdio(self, request: &StartRequest) -> Result<Stdio, Failure> {
+    pub(super) fn stdio(self, request: &StartRequest) -> Stdio {
         match self {
-            Self::Berth(berth) => Ok(berth.stdio(request)),
+            Self::Berth(berth) => berth.stdio(request),
             Self::Grouped(grouped) => grouped.stdio(request),
         }
     }

@@ -56,7 +56,7 @@ pub(super) async fn create(
         let called = Called { what: &what, path: &mark, sort: Sort::Own, within: FILES };
         host.work(request.pod.uid.as_str(), called, &Work::Clear(mark.clone())).await?;
     }
-    let create = asked(request, rootfs, runtime.stdio(request)?, runtime.shim_path());
+    let create = asked(request, rootfs, runtime.stdio(request), runtime.shim_path());
     let mut client = host.containerd.tasks();
     match host.containerd.call("create task", id, client.create(create)).await {
         Err(error) if !error.is_already_exists() => failed(runtime, request, Call::Create, error).await,
