@@ -22,6 +22,13 @@ const SOCKET_DIGITS: usize = 20;
 /// Name of the mark in a pod's directory, beside what the kubelet has there.
 pub const POD_MARK: &str = "berth-run-dir";
 
+/// Directories of a pod's volumes and of plugins' data in its own.
+const VOLUMES: &str = "volumes";
+const PLUGINS: &str = "plugins";
+
+/// Directory in either of PersistentVolumes that are directories of the node.
+const LOCAL: &str = "kubernetes.io~local-volume";
+
 /// `name` as one component of a path. A name that could not be one (empty, `.`, `..`, too long, other characters than
 /// letters, digits, `-`, `_` and `.`) is replaced by a digest of it, so that different names stay different.
 #[must_use]
@@ -55,13 +62,13 @@ pub fn pod_mark(paths: &Paths, uid: &PodUid) -> String {
 /// Volumes of a pod, by plugin.
 #[must_use]
 pub fn volumes_dir(paths: &Paths, uid: &PodUid) -> String {
-    format!("{}/volumes", pod_dir(paths, uid))
+    format!("{}/{VOLUMES}", pod_dir(paths, uid))
 }
 
 /// Plugins' data of a pod.
 #[must_use]
 pub fn plugins_dir(paths: &Paths, uid: &PodUid) -> String {
-    format!("{}/plugins", pod_dir(paths, uid))
+    format!("{}/{PLUGINS}", pod_dir(paths, uid))
 }
 
 /// Where a volume is on the node: below the pod's directory, except for a path of the node. `None` where only the claim says it.
@@ -85,13 +92,26 @@ pub fn volume(paths: &Paths, uid: &PodUid, name: &VolumeName, source: &VolumeSou
 /// Where a directory of the node is bound that is a PersistentVolume, by the name of that.
 #[must_use]
 pub fn local_volume(paths: &Paths, uid: &PodUid, name: &str) -> String {
-    format!("{}/kubernetes.io~local-volume/{}", volumes_dir(paths, uid), component(name))
+    format!("{}/{LOCAL}/{}", volumes_dir(paths, uid), component(name))
 }
 
 /// The mark that it was bound whole, beside those of emptyDirs.
 #[must_use]
 pub fn local_volume_ready(paths: &Paths, uid: &PodUid, name: &str) -> String {
-    format!("{}/kubernetes.io~local-volume/{}/ready", plugins_dir(paths, uid), component(name))
+    local_volume_mark(&pod_dir(paths, uid), &component(name))
+}
+
+/// The same of whatever pod has its [`local_volume`] at a place, which is below the directory of all pods; `None` where none has.
+#[must_use]
+pub fn local_volume_ready_at(pods: &str, place: &str) -> Option<String> {
+    let mut parts = place.strip_prefix(pods)?.strip_prefix('/')?.split('/');
+    let [pod, volumes, plugin, name] = std::array::from_fn(|_| parts.next());
+    let is_one = volumes == Some(VOLUMES) && plugin == Some(LOCAL) && parts.next().is_none();
+    name.filter(|_| is_one).and_then(|name| Some(local_volume_mark(&format!("{pods}/{}", pod?), name)))
+}
+
+fn local_volume_mark(pod_dir: &str, name: &str) -> String {
+    format!("{pod_dir}/{PLUGINS}/{LOCAL}/{name}/ready")
 }
 
 /// Directories of all pods.

@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use berth_core::paths;
 use rustix::{
     fs::{Mode, OFlags, StatVfsMountFlags, fstat, fstatvfs, open},
     mount::{MountFlags, mount_bind, mount_remount},
@@ -29,9 +30,6 @@ use super::{
 /// What the group of a directory has where nothing is left to change: read, write, search, and its group for new files
 /// (`requiresPermissionChange` of `pkg/volume/volume_linux.go`).
 const GROUP_HAS: u32 = 0o2770;
-
-/// Directory of such volumes in that of a pod's volumes.
-const PLUGIN: &str = "kubernetes.io~local-volume";
 
 /// A directory to bind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,20 +198,12 @@ fn share(wanted: &LocalDir) -> Result<(), VolumeError> {
         return give(&target, group);
     }
     // Who is before this pod may have a group to give it to, and not be done.
-    let is_giving = |mount: &&&MountLine| mark_of(&pods, &mount.point).is_some_and(|mark| !mark.exists());
+    let mark = |place: &Path| paths::local_volume_ready_at(pods.to_str()?, place.to_str()?);
+    let is_giving = |mount: &&&MountLine| mark(&mount.point).is_some_and(|mark| !Path::new(&mark).exists());
     match sharing.iter().find(|mount| is_giving(mount)) {
         Some(mount) => Err(VolumeError::BeingGiven { by: mount.point.clone() }),
         None => Ok(()),
     }
-}
-
-/// Where it is said that a directory which is bound at a place was bound whole, where that is one of these.
-fn mark_of(pods: &Path, place: &Path) -> Option<PathBuf> {
-    let mut parts = place.strip_prefix(pods).ok()?.iter();
-    let [pod, volumes, plugin, name] = std::array::from_fn(|_| parts.next());
-    let (pod, plugin, name) = (pod?, plugin?, name?);
-    let is_own = volumes == Some(OsStr::new("volumes")) && plugin == PLUGIN && parts.next().is_none();
-    is_own.then(|| pods.join(pod).join("plugins").join(plugin).join(name).join("ready"))
 }
 
 /// A path whose directory has no link on the way.

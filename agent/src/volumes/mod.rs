@@ -15,4 +15,4 @@ pub use host_path::ensure as ensure_host_path;
 pub use local::{ForGroup, LocalDir, check_block_device, ensure as ensure_local};
 pub(crate) use mounts::is_mount_point;
 pub use mounts::unmount_below;
-pub use remove::remove_tree;
+pub use remove::{remove_tree, remove_tree_in};

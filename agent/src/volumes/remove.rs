@@ -5,7 +5,7 @@
 
 use std::{
     collections::VecDeque,
-    ffi::{CStr, CString},
+    ffi::{CStr, CString, OsStr},
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
@@ -35,6 +35,14 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
+    remove_tree_in(&parent, name)
+}
+
+/// The same by its name in a directory that is open, whatever becomes of the path to that.
+///
+/// # Errors
+/// When something in it cannot be removed, such as a mount point.
+pub fn remove_tree_in(parent: impl AsFd, name: &OsStr) -> io::Result<()> {
     let name = CString::new(name.as_encoded_bytes())?;
     let Some(dir) = remove_or_open(&parent, &name)? else { return Ok(()) };
     let mut walk = Walk { levels: Vec::new(), open: VecDeque::new() };

@@ -119,3 +119,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_mark_of_a_local_volume_is_found_by_where_it_is_bound() {
+    let (paths, uid) = (paths(), PodUid::new("0b1c-2d"));
+    let pods = pods_dir(&paths);
+    let ready = |place: &str| local_volume_ready_at(&pods, place);
+    for name in ["pv-1", "pv/1"] {
+        assert_eq!(ready(&local_volume(&paths, &uid, name)), Some(local_volume_ready(&paths, &uid, name)));
+    }
+    for place in [
+        pods.clone(),
+        pod_dir(&paths, &uid),
+        format!("{}/kubernetes.io~local-volume", volumes_dir(&paths, &uid)),
+        format!("{}/kubernetes.io~local-volume/a/b", volumes_dir(&paths, &uid)),
+        format!("{}/kubernetes.io~empty-dir/a", volumes_dir(&paths, &uid)),
+        format!("{}/kubernetes.io~local-volume/a", plugins_dir(&paths, &uid)),
+        format!("{pods}-of-others/u/volumes/kubernetes.io~local-volume/a"),
+        "/mnt/u/volumes/kubernetes.io~local-volume/a".to_owned(),
+    ] {
+        assert_eq!(ready(&place), None, "{place}");
+    }
+}
