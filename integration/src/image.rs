@@ -3,12 +3,12 @@
 pub mod machine;
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -163,6 +163,46 @@ impl Layer {
             .with_context(|| format!("add {path}"))?;
         }
         Self::packed(tar.into_inner()?, Packing::Tar)
+    }
+
+    /// Files of zeros in a directory `zeros`, called by their numbers: large on the node, and small on the way to it.
+    ///
+    /// # Errors
+    /// What computes digests does not run.
+    pub fn of_zeros(files: u64, mebibytes: u64) -> Result<Self> {
+        let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let sum = sum.as_mut().map_err(|error| anyhow!("run sha256sum: {error}"))?;
+        let mut plain = sum.stdin.take().context("no input of sha256sum")?;
+        let packed = |part: &[u8]| -> Result<Vec<u8>> {
+            let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(part)?;
+            Ok(gzip.finish()?)
+        };
+        let mebibyte = vec![0; 1 << 20];
+        let zeros = packed(&mebibyte)?;
+        // What was packed part by part is unpacked as a whole (RFC 1952, section 2.2).
+        let mut bytes = Vec::new();
+        for number in 0..files {
+            let mut header = header(EntryType::Regular, 0o644, mebibytes << 20);
+            header.set_path(format!("zeros/{number}"))?;
+            header.set_cksum();
+            plain.write_all(header.as_bytes())?;
+            bytes.extend(packed(header.as_bytes())?);
+            for _ in 0..mebibytes {
+                plain.write_all(&mebibyte)?;
+                bytes.extend(&zeros);
+            }
+        }
+        let end = [0; 1024];
+        plain.write_all(&end)?;
+        bytes.extend(packed(&end)?);
+        drop(plain);
+        let mut said = String::new();
+        sum.stdout.take().context("no output of sha256sum")?.read_to_string(&mut said)?;
+        ensure!(sum.wait()?.success(), "sha256sum failed");
+        let diff_id = format!("sha256:{}", said.split(' ').next().unwrap_or_default());
+        let media_type = "application/vnd.oci.image.layer.v1.tar+gzip";
+        Ok(Self { diff_id, media_type, blob: Blob::new(bytes) })
     }
 
     fn packed(tar: Vec<u8>, packing: Packing) -> Result<Self> {

@@ -1,5 +1,7 @@
 //! Differences that are known, each with the place that explains it.
 
+use std::collections::BTreeSet;
+
 use super::compare::Difference;
 use super::play::{Finding, Phase};
 
@@ -18,7 +20,7 @@ impl Explained {
     /// Whether the kubelet is as it is by chance: as Go's maps are ordered.
     #[must_use]
     pub fn is_of_chance(&self) -> bool {
-        self.what.ends_with(", and not by chance")
+        ["by chance", "and not by chance"].iter().any(|end| self.what.ends_with(&format!(", {end}")))
     }
 }
 
@@ -38,6 +40,9 @@ const REJECTED: [&str; 10] = [
     "too-much-disk",
     "too-much-memory",
 ];
+
+/// In an event of an image that is had, which a container that waits for another has.
+const IMAGE_THERE: &str = " | Pulled | ";
 
 /// All of them.
 pub const EXPLAINED: &[Explained] = &[
@@ -61,10 +66,13 @@ pub const EXPLAINED: &[Explained] = &[
                 return has_changed_too(finding, |path| path.starts_with("resources/"));
             };
             match finding.phase {
-                // At first the kubelet shows what is allocated, and what is in no cgroup with it, and parts of a byte.
-                Phase::Start | Phase::Crash | Phase::Restart if ours == "-" => true,
+                // Before it runs, and when it has ended, the kubelet shows what is allocated, and what is in no cgroup with it, and parts of a byte.
+                _ if ours == "-" => true,
                 Phase::Start if theirs.ends_with("00m") && amount == "limits/memory" => is_part(ours, theirs),
-                Phase::Restart | Phase::Deletion if theirs == "-" => true,
+                // In between it may have found the cgroup gone.
+                Phase::Start | Phase::Restart | Phase::Deletion if theirs == "-" => true,
+                // The kubelet lowers a cgroup's weight before it removes it (`ReduceCPULimits`).
+                Phase::Deletion if amount == "requests/cpu" => theirs == "2m",
                 _ => amount == "limits/memory" && is_in_pages(ours, theirs),
             }
         },
@@ -124,7 +132,21 @@ pub const EXPLAINED: &[Explained] = &[
         is: |finding| {
             let Difference { ours, theirs, .. } = &finding.difference;
             let of_cri = "failed to generate container \"ID\" spec: failed to generate spec: ";
-            theirs.contains(of_cri) && theirs.replace(of_cri, "") == *ours
+            // They name a container, so that no two of them are the same, and many are combined.
+            let without = theirs.replace(of_cri, "").replace("(combined from similar events): ", "");
+            let lines = |text: &str| -> BTreeSet<String> {
+                text.lines().filter(|line| !line.contains(IMAGE_THERE)).map(str::to_owned).collect()
+            };
+            theirs.contains(of_cri) && lines(&without) == lines(ours)
+        },
+    },
+    Explained {
+        what: "a message from a log begins elsewhere in a line, by chance",
+        at: "docs/differential.md, What is compared, and when",
+        is: |finding| {
+            let Difference { path, ours, theirs } = &finding.difference;
+            path.ends_with("/terminated/message")
+                && (ours.ends_with(theirs.as_str()) || theirs.ends_with(ours.as_str()))
         },
     },
     Explained {
@@ -180,7 +202,7 @@ pub const EXPLAINED: &[Explained] = &[
         at: WANTED,
         is: |finding| {
             let Difference { path, ours, theirs } = &finding.difference;
-            path == "events[]" && theirs == "-" && ours.lines().all(|line| line.contains(" | Pulled | "))
+            path == "events[]" && theirs == "-" && ours.lines().all(|line| line.contains(IMAGE_THERE))
         },
     },
     Explained {
@@ -305,13 +327,13 @@ fn has_changed_too(finding: &Finding, is_such: impl Fn(&str) -> bool) -> bool {
     path == "changed[]" && ours == "-" && theirs.lines().all(is_such)
 }
 
-/// Whether one limit of memory is another in whole pages.
 /// Whether an amount is another one in whole bytes, which is in thousandths.
 fn is_part(whole: &str, thousandths: &str) -> bool {
     let amount = |text: &str| text.trim_end_matches('m').parse::<u64>().ok();
     amount(whole).zip(amount(thousandths)).is_some_and(|(whole, parts)| whole == parts.div_ceil(1000))
 }
 
+/// Whether one limit of memory is another in whole pages.
 fn is_in_pages(whole: &str, in_pages: &str) -> bool {
     let bytes = |text: &str| -> Option<u64> {
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());

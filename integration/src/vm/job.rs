@@ -63,6 +63,8 @@ pub struct Job {
     pub held: Vec<PathBuf>,
     /// Input and outputs.
     pub stdio: Stdio,
+    /// A directory for what the command leaves, which is kept; without it what a failure leaves has one.
+    pub kept: Option<PathBuf>,
 }
 
 impl Job {
@@ -94,6 +96,7 @@ impl Job {
             shares: apart(shares)?,
             held,
             stdio: Stdio::Outputs,
+            kept: None,
         })
     }
 }

@@ -47,7 +47,7 @@ pub fn run(disk: &Disk, job: &Job) -> Result<u8> {
     if let Some(times) = times {
         append_times(&logs.join(TIMES), &times, &job.name)?;
     }
-    world::clear_logs(&logs, code)?;
+    world::clear_logs(&job, &logs, code)?;
     Ok(u8::try_from(code)?)
 }
 

@@ -90,14 +90,19 @@ impl Machine {
 
 /// Makes the directory for the logs of a job.
 pub(super) fn make_logs(job: &Job) -> Result<PathBuf> {
-    let logs = components::workspace().join("target/vm/logs").join(format!("{}-{}", job.name, process::id()));
+    let own =
+        || components::workspace().join("target/vm/logs").join(format!("{}-{}", job.name, process::id()));
+    let logs = job.kept.clone().unwrap_or_else(own);
     fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
     Ok(logs)
 }
 
-/// Removes the logs of a success; says where those of a failure are.
+/// Removes the logs of a success that nobody wants; says where those of a failure are.
 #[expect(clippy::print_stderr, reason = "who looks for the reason needs the place")]
-pub(super) fn clear_logs(logs: &Path, code: i32) -> Result<()> {
+pub(super) fn clear_logs(job: &Job, logs: &Path, code: i32) -> Result<()> {
+    if job.kept.is_some() {
+        return Ok(());
+    }
     if code == 0 {
         return fs::remove_dir_all(logs).with_context(|| format!("remove {}", logs.display()));
     }

@@ -12,8 +12,10 @@ use berth_integration::node::{Node, cgroups::name_of_container};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::api_pods::{PODS, bound, condition, gone, is_ready, is_well_behaved, path, restarts, start};
-use crate::kit::{eventually, pod_group, shell};
+use crate::api_pods::{
+    PODS, all_taken, bound, condition, gone, is_ready, is_well_behaved, path, restarts, start,
+};
+use crate::kit::{FOR_EVER, eventually, pod_group, shell};
 use crate::suite::{Test, same, test};
 
 /// Where agents die amid a resize.
@@ -24,6 +26,8 @@ pub(crate) fn tests() -> Vec<Test> {
         test("api_changes::a_resize_is_done_while_containers_run", resize),
         test("api_changes::a_resize_that_the_oci_runtime_refuses_is_no_change", refused),
         test("api_changes::containers_say_themselves_whether_they_run_again", own_rules),
+        test("api_changes::one_that_is_stopped_alone_runs_again_against_its_policy", unhealthy),
+        test("api_changes::whose_bandwidth_cannot_be_given_goes_as_any_other", bandwidth),
         test("api_changes::a_node_asks_no_more_often_than_it_is_told_to", rates),
     ]
 }
@@ -238,6 +242,55 @@ fn own_rules() -> Result<()> {
     same("told as not acted on", events(&cluster, "UnsupportedField")?.len(), 0)?;
     deleted(&cluster, &["once"])?;
     is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// Its first run is unhealthy, and ends well when it is stopped.
+fn unhealthy() -> Result<()> {
+    let (cluster, node) = start(Settings::default())?;
+    let script = "trap 'exit 0' TERM; [ -e /data/ran ] || touch /data/ran /tmp/bad; sleep infinity & wait";
+    let probe = json!({
+        "exec": { "command": ["test", "!", "-e", "/tmp/bad"] }, "periodSeconds": 1, "failureThreshold": 1,
+    });
+    let more = json!({
+        "livenessProbe": probe,
+        "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+    });
+    let spec = json!({
+        "restartPolicy": "OnFailure",
+        "containers": [shell("main", script, more)],
+        "volumes": [{ "name": "data", "emptyDir": {} }],
+    });
+    cluster.create(PODS, &bound("web", spec)?)?;
+    let is_back = |pod: &Value| is_ready(pod) && restarts(pod, "main") == 1;
+    let web = cluster.wait_for(&path("web"), "ready again", is_back)?;
+    let status = &web["status"]["containerStatuses"][0];
+    ensure!(status["state"]["running"].is_object(), "{status}");
+    same("code", &status["lastState"]["terminated"]["exitCode"], &json!(0))?;
+    all_taken(&cluster)?;
+    deleted(&cluster, &["web"])?;
+    is_well_behaved(&cluster)?;
+    node.end()?;
+    cluster.end()
+}
+
+/// One that runs may ask for what nobody can give. What it was wired with is what is undone.
+fn bandwidth() -> Result<()> {
+    let (cluster, node) = start(Settings::default())?;
+    let pod = |name: &str| bound(name, json!({ "containers": [shell("main", FOR_EVER, json!({}))] }));
+    let asks = json!({ "metadata": { "annotations": { "kubernetes.io/ingress-bandwidth": "fast" } } });
+    cluster.create(PODS, &pod("web")?)?;
+    cluster.wait_for(&path("web"), "ready", is_ready)?;
+    cluster.request("PATCH", &path("web"), "application/merge-patch+json", &asks)?;
+    let mut never = pod("never")?;
+    never["metadata"]["annotations"].clone_from(&asks["metadata"]["annotations"]);
+    cluster.create(PODS, &never)?;
+    let is_told = || Ok(!events(&cluster, "FailedCreatePodSandBox")?.is_empty());
+    eventually("a sandbox that cannot be made to be told", &true, is_told)?;
+    // The change of the other one was heard before it.
+    deleted(&cluster, &["web", "never"])?;
+    same("told of the end", events(&cluster, "FailedKillPod")?.len(), 0)?;
     node.end()?;
     cluster.end()
 }

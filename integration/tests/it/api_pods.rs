@@ -105,6 +105,15 @@ pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     Ok(audit)
 }
 
+/// The server has taken each status that the node has told.
+pub(crate) fn all_taken(cluster: &Cluster) -> Result<()> {
+    let audit = cluster.audit()?;
+    let is_refused = |event: &&AuditEvent| event.is("patch", "pods/status") && event.code() == 422;
+    let refused: Vec<_> = audit.iter().filter(is_refused).map(|event| &event.request_object).collect();
+    ensure!(refused.is_empty(), "the server takes no such status: {refused:?}");
+    Ok(())
+}
+
 /// How often the agent has said, before this patch of a status arrived, that one of the same pod was not answered: it is sent again,
 /// whatever the server made of it. What was answered is not, also where the agent makes nothing of the answer.
 fn unheard(patch: &AuditEvent) -> Result<usize> {

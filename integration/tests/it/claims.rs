@@ -2,8 +2,8 @@
 //!
 //! No controller runs: claims are bound when a test says so.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -107,8 +107,8 @@ fn directory() -> Result<()> {
     let dir = disk("disk")?;
     let uid = claim(&cluster, "mine", json!({}))?;
     bind(&cluster, "mine", &uid, local(&dir))?;
-    let group = json!({ "securityContext": { "fsGroup": 4242, "fsGroupChangePolicy": "OnRootMismatch" } });
-    cluster.create(PODS, &pod_of("web", json!({ "claimName": "mine" }), group)?)?;
+    let group = || json!({ "securityContext": { "fsGroup": 4242, "fsGroupChangePolicy": "OnRootMismatch" } });
+    cluster.create(PODS, &pod_of("web", json!({ "claimName": "mine" }), group())?)?;
     cluster.wait_for(&path("web"), "ready", is_ready)?;
     let web = node.ready("web")?;
     same("what was there", inside(&web, "cat /data/precious")?.as_str(), "kept")?;
@@ -139,6 +139,19 @@ fn directory() -> Result<()> {
     same("mounts", mounts(&place)?, 0)?;
     same("what is left", fs::read_to_string(dir.join("new"))?.as_str(), "written\n")?;
     same("group", fs::metadata(&dir)?.gid(), 4242)?;
+
+    // It is given as a whole, but where its root shows that it was and that is enough.
+    let precious = dir.join("precious");
+    let attributes = || fs::metadata(&precious).map(|file| (file.mode() & 0o7777, file.gid()));
+    chown(&precious, None, Some(0))?;
+    fs::set_permissions(&precious, Permissions::from_mode(0o600))?;
+    let always = json!({ "securityContext": { "fsGroup": 4242 } });
+    for (name, security, expected) in [("trusts", group(), (0o600, 0)), ("gives", always, (0o660, 4242))] {
+        cluster.create(PODS, &pod_of(name, json!({ "claimName": "mine" }), security)?)?;
+        cluster.wait_for(&path(name), "ready", is_ready)?;
+        same(name, attributes()?, expected)?;
+        deleted(&cluster, &[name])?;
+    }
     node.end()?;
     cluster.end()
 }

@@ -53,6 +53,7 @@ mod kills;
 mod kit;
 mod kubeadm;
 mod lab;
+mod large_image;
 mod lifecycle;
 mod limits;
 mod lives;

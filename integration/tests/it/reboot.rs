@@ -13,6 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::api_changes::deleted;
+use crate::api_pods::{PODS, all_taken, bound, path, restarts, start};
 use crate::crash::dies_at_once;
 use crate::kit::{FOR_EVER, IMAGE, eventually, inside, pod, shell, sleeper};
 use crate::suite::{Test, same, test};
@@ -27,6 +29,7 @@ const IN_MEMORY: [&str; 3] = [STATE_DIR, "/run/containerd", "/run/netns"];
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("reboot::what_had_ended_stays_so_and_all_else_runs_again", ended),
+        test("reboot::what_ended_of_a_pod_that_goes_on_does_not_run_again", of_the_api),
         test("reboot::an_image_has_the_owners_of_its_pods_next_ids", owners),
         test("reboot::layers_of_containers_that_were_never_made_go", layers),
         test("reboot::what_was_half_removed_goes", half_removed),
@@ -92,6 +95,73 @@ fn ended() -> Result<()> {
     node.end()?;
     system("umount", &[BOOT])?;
     Ok(())
+}
+
+/// What is known of the ends of their containers is in memory; the API has it.
+fn of_the_api() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let starts = node.world.root().join("starts");
+    fs::create_dir(&starts)?;
+    let container = |name: &str, pod: &str, then: &str| {
+        let mounts = json!({ "volumeMounts": [{ "name": "starts", "mountPath": "/starts" }] });
+        shell(name, &format!("echo started >> /starts/{pod}-{name}; {then}"), mounts)
+    };
+    let two = |pod: &str, policy: &str| {
+        bound(
+            pod,
+            json!({
+                "restartPolicy": policy,
+                "containers": [container("import", pod, "exit 0"), container("serve", pod, FOR_EVER)],
+                "volumes": [{ "name": "starts", "hostPath": { "path": starts } }],
+            }),
+        )
+    };
+    let looping = json!({ "containers": [shell("main", "exit 3", json!({}))] });
+    for pod in [two("never", "Never")?, two("again", "OnFailure")?, bound("loops", looping)?] {
+        cluster.create(PODS, &pod)?;
+    }
+    let status_of = |pod: &Value, name: &str| {
+        let mut all = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+        all.find(|one| one["name"] == name).cloned().unwrap_or_default()
+    };
+    let is_half_over = |pod: &Value| {
+        let (import, serve) = (status_of(pod, "import"), status_of(pod, "serve"));
+        import["state"]["terminated"]["exitCode"] == 0 && serve["state"]["running"].is_object()
+    };
+    for name in ["never", "again"] {
+        cluster.wait_for(&path(name), "half over", is_half_over)?;
+    }
+    let loops = |least: u64| {
+        move |pod: &Value| {
+            let main = status_of(pod, "main");
+            restarts(pod, "main") >= least && main["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        }
+    };
+    let before = restarts(&cluster.wait_for(&path("loops"), "in a loop", loops(2))?, "main");
+    switch_off(&mut node)?;
+    node.containerd.start_again()?;
+    node.agent.start()?;
+    let never = cluster.wait_for(&path("never"), "failed", |pod| pod["status"]["phase"] == "Failed")?;
+    let is_back = |pod: &Value| is_half_over(pod) && restarts(pod, "serve") == 1;
+    let again = cluster.wait_for(&path("again"), "half over again", is_back)?;
+    for pod in [&never, &again] {
+        same(
+            "of the one that had ended",
+            &status_of(pod, "import")["state"]["terminated"]["reason"],
+            &json!("Completed"),
+        )?;
+        same("its restarts", restarts(pod, "import"), 0)?;
+    }
+    cluster.wait_for(&path("loops"), "in a loop again", loops(before + 1))?;
+    let started =
+        |name: &str| -> Result<usize> { Ok(fs::read_to_string(starts.join(name))?.lines().count()) };
+    for (name, count) in [("never-import", 1), ("never-serve", 1), ("again-import", 1), ("again-serve", 2)] {
+        same(name, started(name)?, count)?;
+    }
+    all_taken(&cluster)?;
+    deleted(&cluster, &["never", "again", "loops"])?;
+    node.end()?;
+    cluster.end()
 }
 
 /// Ids of user namespaces are in memory alone: after a reboot a pod may have others, here since it has more of them.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::components;
 use berth_integration::containerd::ctr;
@@ -13,7 +13,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::bad_input::events_say;
 use crate::kit::{eventually, inside, logged, page, pod, shell, task_pid};
+use crate::lives::log_dir;
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -24,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         test("runtimes::a_create_that_fails_once", fails_once),
         test("runtimes::a_start_that_fails_in_words_of_its_own", own_words),
         test("runtimes::runc_shim_of_containerd_by_handler", handler),
+        test("runtimes::logs_under_a_shim_of_others_are_rotated_and_whole", grouped_logs),
         test("runtimes::a_pod_under_a_grouping_shim_ends_and_starts_like_any", grouped_life),
         test("runtimes::an_unknown_handler_is_refused", unknown),
         test("runtimes::a_program_that_is_not_there", no_program),
@@ -145,23 +148,75 @@ fn handler() -> Result<()> {
         berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
         ..Settings::default()
     })?;
-    let what = "mkdir -p /www; echo hello > /www/index.html; echo up; exec httpd -f -p 80 -h /www";
-    node.apply("stock", &pod("stock", json!({
-        "runtimeClassName": "runc",
-        "containers": [shell("main", what, json!({})), shell("other", "exec sleep infinity", json!({}))],
-    })))?;
+    let what = "mkdir -p /www; echo hello > /www/index.html; hostname; \
+                cat /proc/sys/kernel/shm_rmid_forced /proc/sys/net/ipv4/ip_unprivileged_port_start; \
+                touch /dev/shm/mine; echo up; exec httpd -f -p 80 -h /www";
+    let beside = "until test -e /dev/shm/mine; do sleep 0.1; done; echo met; exec sleep infinity";
+    node.apply(
+        "stock",
+        &pod(
+            "stock",
+            json!({
+                "runtimeClassName": "runc",
+                "hostname": "given",
+                "securityContext": { "sysctls": [{ "name": "kernel.shm_rmid_forced", "value": "1" }] },
+                "containers": [shell("main", what, json!({})), shell("other", beside, json!({}))],
+            }),
+        ),
+    )?;
     let stock = node.ready("stock")?;
     same("answer", page((stock.ip()?, 80).into(), "/")?.text().as_str(), "hello\n")?;
     let info: Value = serde_json::from_str(&ctr(&["containers", "info", stock.container_id("main")?])?)?;
     same("runtime", info["Runtime"]["Name"].as_str(), Some("io.containerd.runc.v2"))?;
-    let space = |container: &str, kind: &str| -> Result<String> {
-        let pid = task_pid(stock.container_id(container)?)?;
+    let namespace = |pid: &str, kind: &str| -> Result<String> {
         Ok(fs::read_link(format!("/proc/{pid}/ns/{kind}"))?.display().to_string())
     };
+    let of = |container: &str| Ok::<_, anyhow::Error>(task_pid(stock.container_id(container)?)?.to_string());
     for kind in ["net", "ipc", "uts"] {
-        same(kind, space("main", kind)?, space("other", kind)?)?;
+        let has = namespace(&of("main")?, kind)?;
+        same(kind, &has, &namespace(&of("other")?, kind)?)?;
+        ensure!(has != namespace("self", kind)?, "{kind} is the node's");
     }
-    logged(&stock, "main", "up\n")?;
+    same("log", logged(&stock, "main", "up\n")?.as_str(), "given\n1\n0\nup\n")?;
+    logged(&stock, "other", "met\n")?;
+    // There is none that holds the processes of a pod.
+    let shares = json!({
+        "runtimeClassName": "runc",
+        "shareProcessNamespace": true,
+        "containers": [shell("main", "exec sleep infinity", json!({}))],
+    });
+    node.apply("shares", &pod("shares", shares))?;
+    let refused = node.wait("shares", "refused", POD_LIMIT, |pod| {
+        events_say(pod, "share one process namespace: runtime io.containerd.runc.v2 has no sandbox")
+    })?;
+    ensure!(refused.container_id("main").is_err(), "it runs: {:?}", refused.0);
+    node.end()
+}
+
+/// A line without an end is the last, and in the message of who failed.
+fn grouped_logs() -> Result<()> {
+    const LINES: usize = 20_000;
+    let node = Node::start_with(&Settings {
+        kubelet: json!({ "containerLogMaxSize": "10Ki", "containerLogMaxFiles": 3 }),
+        berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
+        ..Settings::default()
+    })?;
+    let fails = json!({ "terminationMessagePolicy": "FallbackToLogsOnError" });
+    let spec = json!({
+        "runtimeClassName": "runc",
+        "restartPolicy": "Never",
+        "containers": [shell("main", &format!("seq 1 {LINES}; printf last; exit 1"), fails)],
+    });
+    node.apply("talks", &pod("talks", spec))?;
+    let ended = node.wait("talks", "ended", POD_LIMIT, |pod| pod.phase() == "Failed")?;
+    let message = &ended.container("main")["state"]["terminated"]["message"];
+    let message = message.as_str().context("no message")?;
+    ensure!(message.ends_with(&format!("{LINES}\nlast")), "{message:?}");
+    let mut files: Vec<String> =
+        files::list(log_dir(&ended))?.iter().map(|path| path.display().to_string()).collect();
+    files.sort();
+    let ends: Vec<&str> = files.iter().filter_map(|path| path.rsplit('.').next()).collect();
+    ensure!(ends.len() == 3 && ends[0] == "log" && ends[1] == "gz" && ends[2] != "tmp", "{files:?}");
     node.end()
 }
 

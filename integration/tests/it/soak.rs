@@ -15,7 +15,7 @@ use berth_integration::wait::{self, Look};
 use crate::chaos::{Churn, Dice, kill_shims};
 use crate::kit::{SOON, eventually, sleeper};
 use crate::suite::{Test, test};
-use crate::{api_away, certificates_end, server};
+use crate::{api_away, certificates_end, large_image, server};
 
 /// Minutes of trouble.
 const MINUTES: &str = "BERTH_SOAK_MINUTES";
@@ -52,6 +52,7 @@ pub(crate) fn tests() -> Vec<Test> {
             .within(CERTIFICATES_LIMIT),
         test("soak::certificates_that_ended_while_the_agent_was_away", certificates_end::agent_away)
             .within(CERTIFICATES_LIMIT),
+        test("soak::image_of_twenty_gibibytes", large_image::soak).within(CHURN_LIMIT),
         test("soak::server_ten_gigabytes_through_one_command", server::ten_gigabytes).within(AROUND),
     ]
 }

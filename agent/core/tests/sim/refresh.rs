@@ -15,7 +15,7 @@ use berth_core::{
     },
     spec::{
         ContentKind, ContentVolume, DownwardFile, DownwardSource, ObjectFiles, ObjectKey, ObjectKind, Pod,
-        Projection, RestartPolicy, Volume, VolumeSource,
+        Projection, QosClass, RestartPolicy, Volume, VolumeSource,
     },
 };
 
@@ -113,6 +113,27 @@ fn a_change_of_the_pod_itself_is_shown() {
     run.replace(labelled);
     run.settle();
     assert_eq!(made(&run), [1, 1, 2], "its status is not shown");
+}
+
+/// Files may show what containers ask for.
+#[test]
+fn what_is_allocated_to_a_pod_anew_is_shown() {
+    let version = |generation, milli| {
+        let mut pod = pod();
+        pods::edit(&mut pod, "main").resources = pods::resources((10, 1 << 20), (milli, 100 << 20));
+        Pod { generation: Some(generation), qos: QosClass::Burstable, ..pod }
+    };
+    let mut run = Run::new();
+    run.settle();
+    run.want(version(1, 200));
+    run.settle();
+    assert_eq!(made(&run), [1, 1, 1]);
+    run.want(version(2, 300));
+    run.settle();
+    assert_eq!(made(&run), [1, 1, 2]);
+    run.want(version(2, 300));
+    run.settle();
+    assert_eq!(made(&run), [1, 1, 2]);
 }
 
 #[test]

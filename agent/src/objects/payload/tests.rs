@@ -19,6 +19,7 @@ fn pod(volume: &Value, security: &Value) -> Arc<Pod> {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "namespace": "shop", "uid": "u1", "labels": {"app": "web"}, "annotations": {"tier": "a\"b"}},
         "spec": {"serviceAccountName": "builder", "securityContext": security, "volumes": [named],
+            "resources": {"limits": {"cpu": "1"}},
             "containers": [{"name": "c", "image": "i", "resources": {"limits": {"memory": "64Mi"}}}]},
     });
     pod_from_json(&pod.to_string(), Source::Api).unwrap_or_else(|faults| panic!("{faults}"))
@@ -31,6 +32,18 @@ async fn payload(server: &Fake, volume: Value, security: Value) -> Result<Payloa
     let pod = pod(&volume, &security);
     let VolumeSource::Content(content) = &pod.volumes[0].source else { panic!("{volume}") };
     gather(&objects, &config.node, &pod, content).await.map_err(|error| error.to_string())
+}
+
+/// Source: `CollectData` of `pkg/volume/downwardapi/downwardapi.go`.
+#[tokio::test]
+async fn a_file_shows_of_a_limit_that_is_not_there_the_nodes_and_not_the_pods() {
+    let volume = json!({ "downwardAPI": { "items": [
+        { "path": "cpu", "resourceFieldRef": { "containerName": "c", "resource": "limits.cpu" } }] } });
+    let cpus = load_text("", &[]).unwrap().resolve(&facts()).unwrap().node.allocatable.cpu_milli.unwrap();
+    let expected = format!("cpu:644:{}", cpus.div_ceil(1000));
+    assert_ne!(expected, "cpu:644:1", "the pod's");
+    let payload = payload(&Fake::default(), volume, json!({})).await.unwrap();
+    assert_eq!(shown(&payload), expected);
 }
 
 /// Path, mode and content of every file, as `path:mode:content`.

@@ -13,16 +13,21 @@ mod suite;
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use berth_integration::vm::{self, Backend, Disk, Init, Job};
 use berth_integration::{binaries, components, files, lab, stored};
 
-use crate::args::Asked;
+use crate::args::{Args, Asked};
 use crate::place::Place;
 use crate::report::Report;
 
 fn main() -> ExitCode {
+    if vm::inside() {
+        return vm::play();
+    }
     let args: Vec<String> = env::args().skip(1).collect();
     if lab::inside() {
         return lab::run(|| ended(args::parse(&args).and_then(|asked| in_lab(&asked))));
@@ -32,7 +37,10 @@ fn main() -> ExitCode {
             print!("{}", args::HELP);
             Ok(ExitCode::SUCCESS)
         }
-        Ok(Asked::Run(_)) => enter(&args),
+        Ok(Asked::Run(asked)) => match asked.guest {
+            None => enter(&args),
+            Some(init) => in_guest(&asked, init),
+        },
         Err(wrong) => Err(wrong),
     })
 }
@@ -44,21 +52,48 @@ fn ended(result: Result<ExitCode>) -> ExitCode {
     })
 }
 
+/// What a guest needs was built outside.
+fn build() -> Result<()> {
+    if vm::is_guest() {
+        return Ok(());
+    }
+    binaries::build()?;
+    stored::build()
+}
+
 /// This process becomes the supervisor of the lab, which ends everything when it is interrupted.
 fn enter(args: &[String]) -> Result<ExitCode> {
-    binaries::build()?;
-    stored::build()?;
+    build()?;
     let failure = lab::command(args.iter().map(String::as_str))?.exec();
     Err(failure).context("start the lab")
 }
 
-fn in_lab(asked: &Asked) -> Result<ExitCode> {
-    let Asked::Run(args) = asked else { return Ok(ExitCode::SUCCESS) };
-    let out = components::workspace().join("target/conformance").join(args.node.name());
+/// Everything is in a virtual machine, and what it leaves here.
+fn in_guest(args: &Args, init: Init) -> Result<ExitCode> {
+    build()?;
+    let out = fresh(&args.name())?;
+    let disk = Disk::build(Backend::choose()?, |step| eprintln!("conformance: {step}"))?;
+    let program = env::current_exe().context("find this program")?;
+    let command = std::iter::once(program.display().to_string()).chain(args.inside()).collect();
+    let job = Job { kept: Some(out.clone()), ..Job::new("conformance", init, command)? };
+    let code = vm::run(&disk, &job)?;
+    println!("all of it is in {}", out.display());
+    Ok(ExitCode::from(code))
+}
+
+/// An empty directory for what is said.
+fn fresh(name: &str) -> Result<PathBuf> {
+    let out = components::workspace().join("target/conformance").join(name);
     if out.exists() {
         files::remove_dir(&out)?;
     }
     files::make_dir(&out)?;
+    Ok(out)
+}
+
+fn in_lab(asked: &Asked) -> Result<ExitCode> {
+    let Asked::Run(args) = asked else { return Ok(ExitCode::SUCCESS) };
+    let out = vm::logs().map_or_else(|| fresh(&args.name()), Ok)?;
     let place = Place::start(args.node).inspect_err(|_| place::keep_logs(&out))?;
     println!("the node is ready: {}", args.node.name());
     let ran = suite::run(place.cluster(), args, &out).and_then(|()| Report::read(&out));
@@ -67,7 +102,9 @@ fn in_lab(asked: &Asked) -> Result<ExitCode> {
     let report = ran?;
     report.write(&out)?;
     print!("{report}");
-    println!("all of it is in {}", out.display());
+    if !vm::is_guest() {
+        println!("all of it is in {}", out.display());
+    }
     if !report.passed() {
         return Ok(ExitCode::FAILURE);
     }

@@ -80,6 +80,11 @@ fn seccomp() -> Vec<Case> {
             json!({ "securityContext": { "seccompProfile": { "type": "RuntimeDefault" }, "capabilities": { "add": ["SYS_PTRACE", "BPF"] } } }),
             json!({}),
         ),
+        Case::telling(
+            "seccomp-default-with-all-capabilities",
+            json!({ "securityContext": { "seccompProfile": { "type": "RuntimeDefault" }, "capabilities": { "add": ["ALL"] } } }),
+            json!({}),
+        ),
     ]
 }
 
