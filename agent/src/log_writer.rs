@@ -1,7 +1,8 @@
 //! The program as a writer of container logs, for shims that know no CRI logs: containerd's `binary://` scheme.
 //!
 //! Such a shim starts it with the container's outputs as descriptors 3 and 4, the query of the URI as arguments in any
-//! order, and waits until descriptor 5 is closed. It ends when both outputs have. Framing, rotation and what to do when
+//! order, and waits until descriptor 5 is closed. It ends when both outputs have, or when it is told to by SIGTERM and has written what there
+//! is. Framing, rotation and what to do when
 //! the disk is full are those of our own shim (`berth-shim-core`).
 //! Source: containerd `core/runtime/v2/README.md` "Logging", `pkg/cio/io_unix.go` `NewBinaryCmd`.
 
@@ -24,7 +25,13 @@ use berth_shim_core::{
     log::{Attempt, Framer, Sink, Stream, excess, rotated_name},
 };
 use jiff::Timestamp;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::SignalFd,
+    },
+};
 
 use self::compress::Compressor;
 use crate::clock;
@@ -79,11 +86,19 @@ fn copy(options: Options) -> io::Result<()> {
         Output { pipe: File::open("/proc/self/fd/4")?, framer: Framer::new(Stream::Stderr, LINE_MAX) },
     ];
     let mut log = Log::open(options);
+    let mut end = SigSet::empty();
+    end.add(Signal::SIGTERM);
+    end.thread_block()?;
+    let end = SignalFd::new(&end)?;
     nix::unistd::close(READY)?;
     let mut buffer = vec![0; READ_MAX];
+    let mut is_to_end = false;
     while !outputs.is_empty() {
-        let ready = wait(&outputs)?;
+        let ready = wait(&outputs, &end, &mut is_to_end)?;
         let mut batch = Vec::new();
+        if is_to_end && ready.is_empty() {
+            outputs.drain(..).for_each(|mut output| output.framer.finish(now(), &mut batch));
+        }
         let mut ended = Vec::new();
         for (index, output) in outputs.iter_mut().enumerate() {
             if ready.contains(&index) {
@@ -111,21 +126,24 @@ struct Output {
     framer: Framer,
 }
 
-/// Which outputs can be read, or have ended. Returns early when a part of a line has been waiting long enough.
-fn wait(outputs: &[Output]) -> io::Result<Vec<usize>> {
+/// Which outputs can be read, or have ended, and whether it is told to end: then nothing is waited for. Returns early when a part of a line
+/// has been waiting long enough.
+fn wait(outputs: &[Output], end: &SignalFd, is_to_end: &mut bool) -> io::Result<Vec<usize>> {
     let flush_at = outputs.iter().filter_map(|output| output.framer.flush_at_ms()).min();
     let timeout = match flush_at {
+        _ if *is_to_end => PollTimeout::ZERO,
         Some(at) => PollTimeout::try_from(Duration::from_millis(at.saturating_sub(now().mono_ms) + 1))
             .unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
     };
-    let mut polled: Vec<PollFd<'_>> =
-        outputs.iter().map(|output| PollFd::new(output.pipe.as_fd(), PollFlags::POLLIN)).collect();
+    let all = outputs.iter().map(|output| output.pipe.as_fd()).chain([end.as_fd()]);
+    let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     match poll(&mut polled, timeout) {
         Ok(_) | Err(nix::Error::EINTR) => {}
         Err(errno) => return Err(errno.into()),
     }
     let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or_default();
+    *is_to_end |= polled.pop().is_some_and(|fd| is_ready(&fd));
     Ok(polled.iter().enumerate().filter(|(_, fd)| is_ready(fd)).map(|(index, _)| index).collect())
 }
 
@@ -157,6 +175,10 @@ impl Log {
         if batch.is_empty() {
             return;
         }
+        // Not before there is more: what was written last stays where readers look.
+        if self.sink.is_full() {
+            self.rotate();
+        }
         match self.sink.offer(now(), length) {
             Attempt::Write => self.put(batch),
             Attempt::WriteOnNewLine => self.put(&[b"\n", batch].concat()),
@@ -166,9 +188,6 @@ impl Log {
                 }
             }
             Attempt::Drop => {}
-        }
-        if self.sink.is_full() {
-            self.rotate();
         }
     }
 
@@ -297,7 +316,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.log");
         let mut log = Log::open(Options { path, size_max: NonZeroU64::new(10), files_max: 5 });
-        for line in ["the first of them\n", "the second\n", "the third\n"] {
+        for line in ["the first of them\n", "the second\n", "the third\n", "the last\n"] {
             log.write(line.as_bytes());
             log.compressor.finish();
         }

@@ -179,7 +179,12 @@ impl PodMachine {
         if before == Some(&now) && !is_asked_anew {
             return;
         }
-        if is_asked_anew || before.is_none_or(|before| before.is_infeasible != now.is_infeasible) {
+        let differs = |before: &Unallocated| before.is_infeasible != now.is_infeasible;
+        if before.is_some_and(differs) {
+            // It waits since then (`updatedPodResizeCondition`).
+            self.life.record.conditions.remove(&ConditionKind::PodResizePending);
+        }
+        if is_asked_anew || before.is_none_or(differs) {
             let event = if now.is_infeasible { "ResizeInfeasible" } else { "ResizeDeferred" };
             let moment = Moment::Refused(reason);
             let text = message(moment, &self.life.spec.manifest, generation, Some(now.message.as_str()));
@@ -198,7 +203,9 @@ impl PodMachine {
         if resizing.error.as_deref().is_some_and(|before| without_usage(before) == without_usage(why)) {
             return;
         }
-        resizing.error = Some(why.to_owned());
+        if resizing.error.replace(why.to_owned()).is_none() {
+            self.life.record.conditions.remove(&ConditionKind::PodResizeInProgress);
+        }
         let text = message(Moment::Failed, &manifest, resizing.generation, Some(why));
         self.notes.push(about_pod(Severity::Warning, "ResizeError", text));
     }

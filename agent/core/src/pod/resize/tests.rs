@@ -17,7 +17,7 @@ use crate::{
             signal::Stop,
         },
     },
-    record::{ContainerRecord, TerminationRecord},
+    record::{ContainerRecord, TerminationRecord, Transition},
     spec::{QosClass, Resizable, ResizePolicy},
     status::PodEvent,
     time::Now,
@@ -228,6 +228,33 @@ fn a_refusal_is_told_once_for_each_that_asks() {
     }
     pod.update(version(6, 500), NOW.mono);
     assert_eq!((pod.asks_for().is_some(), pod.life.record.resize.clone()), (false, None));
+}
+
+#[test]
+fn the_time_of_a_condition_is_that_of_its_reason() {
+    use ConditionKind::{PodResizeInProgress as InProgress, PodResizePending as Pending};
+    let mut pod = running();
+    let tell = |pod: &mut PodMachine, kind| {
+        pod.life.record.conditions.insert(kind, Transition { holds: true, since: NOW.wall });
+    };
+    let is_known = |pod: &PodMachine, kind| pod.life.record.conditions.contains_key(&kind);
+    pod.update(version(2, 800), NOW.mono);
+    pod.leave_unallocated("x", deferred());
+    tell(&mut pod, Pending);
+    for (generation, milli, is_infeasible, expected) in
+        [(2, 800, false, true), (3, 900, false, true), (4, 900, false, true), (4, 900, true, false)]
+    {
+        pod.update(version(generation, milli), NOW.mono);
+        pod.leave_unallocated("x", Unallocated { is_infeasible, message: "other".into() });
+        assert_eq!(is_known(&pod, Pending), expected, "{generation} {is_infeasible}");
+    }
+    pod.update(version(5, 700), NOW.mono);
+    pod.allocate(Trigger::PodUpdated, NOW.mono);
+    for (why, expected) in [("a", false), ("b", true)] {
+        tell(&mut pod, InProgress);
+        pod.resize_failed(why, NOW.mono);
+        assert_eq!(is_known(&pod, InProgress), expected, "{why}");
+    }
 }
 
 #[test]

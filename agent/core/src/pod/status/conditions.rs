@@ -44,7 +44,6 @@ pub(super) fn of(
     phases: Phases,
     init_containers: &[ContainerStatus],
     containers: &[ContainerStatus],
-    previous: &[Condition],
     now: Now,
 ) -> Vec<Condition> {
     let startable = if is_furnished(life) { Verdict::yes() } else { Verdict::no("", String::new()) };
@@ -63,18 +62,10 @@ pub(super) fn of(
         .chain(own)
         .map(|(kind, Verdict { holds, reason, message, generation })| {
             let before = known.get(&kind).filter(|before| before.holds == holds);
-            let before = before.filter(|_| !is_another(kind, reason, previous));
             let since = before.map_or(now.wall, |before| before.since);
             Condition { kind, holds, reason: reason.into(), message, since, generation }
         })
         .collect()
-}
-
-/// A resize that waits, or is under way, for another reason does so since then (`updatedPodResizeCondition` of
-/// `pkg/kubelet/status/status_manager.go`).
-fn is_another(kind: ConditionKind, reason: &str, previous: &[Condition]) -> bool {
-    let of_a_resize = [ConditionKind::PodResizePending, ConditionKind::PodResizeInProgress];
-    of_a_resize.contains(&kind) && previous.iter().any(|one| one.kind == kind && one.reason != reason)
 }
 
 /// Told with the end alone, when nothing runs any more (`mergePodStatus` of `pkg/kubelet/status/status_manager.go`).
@@ -192,35 +183,4 @@ fn gated(containers: Verdict, gates: &[ReadinessGate]) -> Verdict {
 
 fn names<'a>(statuses: impl Iterator<Item = &'a ContainerStatus>) -> String {
     statuses.map(|status| status.name.as_str()).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn a_resize_waits_anew_when_its_reason_changes_and_another_condition_does_not() {
-        use ConditionKind::{PodResizeInProgress as InProgress, PodResizePending as Pending, Ready};
-        let told = |kind, reason: &str| Condition {
-            kind,
-            holds: true,
-            reason: reason.to_owned(),
-            message: String::new(),
-            since: Timestamp::default(),
-            generation: None,
-        };
-        for (kind, reason, before, expected) in [
-            (Pending, "Infeasible", Some((Pending, "Deferred")), true),
-            (Pending, "Deferred", Some((Pending, "Deferred")), false),
-            (Pending, "Deferred", Some((InProgress, "Error")), false),
-            (Pending, "Deferred", None, false),
-            (InProgress, "Error", Some((InProgress, "")), true),
-            (Ready, "ContainersNotReady", Some((Ready, "PodFailed")), false),
-        ] {
-            let previous: Vec<_> = before.map(|(kind, reason)| told(kind, reason)).into_iter().collect();
-            assert_eq!(is_another(kind, reason, &previous), expected, "{kind:?} {reason} {before:?}");
-        }
-    }
 }

@@ -41,8 +41,7 @@ pub fn of(life: &Life, config: &NodeConfig, previous: Option<&PodStatus>, now: N
         Source::File | Source::Http => before,
     };
     let ephemeral_containers = if life.is_rejected() { Vec::new() } else { containers::ephemeral(life) };
-    let told = previous.map_or(&[][..], |status| &status.conditions);
-    let conditions = conditions::of(life, phases, &init_containers, &containers, told, now);
+    let conditions = conditions::of(life, phases, &init_containers, &containers, now);
     // Of one that was rejected nothing is told but that (`rejectPod` of `pkg/kubelet/kubelet.go`).
     let host_ips = if life.is_rejected() { Vec::new() } else { config.ips.clone() };
     let pod_ips = match (life.spec.network, &life.record.network) {
