@@ -101,8 +101,9 @@ mod tests {
                 (waiting.clone(), end(4), Some((Some(4), None))),
                 (end(-1), json!({}), Some((Some(255), None))),
             ] {
-                let status = json!({ "name": "e", "ready": false, "restartCount": 7, "image": "", "imageID": "",
-                    "state": state, "lastState": last });
+                let user = json!({ "linux": { "uid": 1, "gid": 2, "supplementalGroups": [2, 3] } });
+                let status = json!({ "name": "e", "ready": false, "restartCount": 7, "image": "web:1",
+                    "imageID": "sha256:01", "user": user, "state": state, "lastState": last });
                 let mut given = json!({
                     "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
                     "spec": { "containers": [{ "name": "c", "image": "i" }] },
@@ -114,6 +115,13 @@ mod tests {
                 let ids =
                     found.iter().flat_map(|run| [&run.end, &run.before]).flatten().map(|end| end.id.clone());
                 assert!(ids.flatten().all(|id| id.as_str() == "a"));
+                let images = found.iter().filter_map(|run| run.image.as_ref());
+                let images: Vec<_> = images.map(|image| format!("{image:?}")).collect();
+                assert_eq!(images.len(), usize::from(expected.is_some()));
+                let is_whole = |text: &String| {
+                    ["web:1", "sha256:01", "gid: 2", "[2, 3]"].iter().all(|part| text.contains(part))
+                };
+                assert!(images.iter().all(is_whole), "{images:?}");
                 let code = |end: &Option<Terminated>| end.as_ref().map(|end| end.exit_code);
                 let found = found.map(|run| (run.restarts, code(&run.end), code(&run.before)));
                 let expected = expected.map(|(end, before)| (7, end, before));

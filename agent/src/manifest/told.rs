@@ -2,8 +2,9 @@
 
 use berth_core::{
     id::{ContainerId, ContainerName},
+    record::RunImage,
     spec::ToldRun,
-    status::Terminated,
+    status::{RunUser, Terminated},
 };
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 
@@ -30,7 +31,20 @@ fn run(status: &ContainerStatus) -> Option<ToldRun> {
         // It waits for its next run.
         None => (Some(last?), None),
     };
-    Some(ToldRun { restarts: u32::try_from(status.restart_count).unwrap_or_default(), end, before })
+    let restarts = u32::try_from(status.restart_count).unwrap_or_default();
+    Some(ToldRun { restarts, end, before, image: Some(image(status)) })
+}
+
+fn image(status: &ContainerStatus) -> RunImage {
+    let user = status.user.as_ref().and_then(|user| user.linux.as_ref()).and_then(|linux| {
+        let groups = linux.supplemental_groups.iter().flatten();
+        Some(RunUser {
+            uid: u32::try_from(linux.uid).ok()?,
+            gid: u32::try_from(linux.gid).ok()?,
+            supplemental_groups: groups.map(|group| u32::try_from(*group)).collect::<Result<_, _>>().ok()?,
+        })
+    });
+    RunImage { name: status.image.clone(), id: status.image_id.clone(), stop_signal: None, user }
 }
 
 fn of_end(status: &ContainerStatus, end: &ContainerStateTerminated) -> Terminated {

@@ -151,6 +151,7 @@ fn of_the_api() -> Result<()> {
             &json!("Completed"),
         )?;
         same("its restarts", restarts(pod, "import"), 0)?;
+        ensure!(status_of(pod, "import")["imageID"] != "", "{pod}");
     }
     cluster.wait_for(&path("loops"), "in a loop again", loops(before + 1))?;
     let started =

@@ -73,6 +73,9 @@ pub struct RunVolumes {
     pub dir: String,
 }
 
+/// Most runs whose directories are looked for at once.
+const RUNS_MAX: Attempt = 10_000;
+
 impl RunVolumes {
     /// Which of the names in the directory they have.
     #[must_use]
@@ -80,7 +83,9 @@ impl RunVolumes {
         if !names.iter().any(|name| paths::is_of_image_volumes(name)) {
             return Vec::new();
         }
-        let runs = (0..=self.last).map(|run| ContainerId::of(&self.uid, &self.container, run));
+        // How often it began again may be what others say.
+        let first = self.last.saturating_sub(RUNS_MAX);
+        let runs = (first..=self.last).map(|run| ContainerId::of(&self.uid, &self.container, run));
         runs.filter_map(|id| names.get(&paths::image_volumes(&id))).map(String::as_str).collect()
     }
 }

@@ -26,9 +26,9 @@ pub(super) fn take_of_another_life(record: &mut PodRecord, spec: &Pod, now: Now)
     }
 }
 
-/// Takes what the source says beyond what the runtime knows.
+/// Takes what the source says beyond what the runtime knows. Of a pod that has ended it says all that there is to tell.
 pub(super) fn take(record: &mut PodRecord, spec: &Pod, now: Now) {
-    for container in spec.all_containers() {
+    for container in spec.all_containers().filter(|_| spec.ended.is_none()) {
         let Some(told) = spec.have_run.get(&container.name) else { continue };
         let id = |attempt| ContainerId::of(&spec.uid, &container.name, attempt);
         let ended = |attempt, end: &Terminated| end_of(id(attempt), attempt, end, now);
@@ -38,6 +38,7 @@ pub(super) fn take(record: &mut PodRecord, spec: &Pod, now: Now) {
             // Its end was told, and its record in the runtime is still there.
             let is_it = |end: &&Terminated| end.id.as_ref() == Some(&known.id);
             known.exit = told.end.as_ref().filter(is_it).map(|end| ended(known.attempt, end));
+            known.image = told.image.clone().filter(|_| known.attempt == told.restarts);
             continue;
         }
         let exit = match &told.end {
@@ -46,7 +47,8 @@ pub(super) fn take(record: &mut PodRecord, spec: &Pod, now: Now) {
         };
         let last_exit = told.before.as_ref().map(|end| ended(told.restarts.saturating_sub(1), end));
         let begun = ContainerRecord::begun(id(told.restarts), told.restarts, now.mono);
-        let run = ContainerRecord { started_in: Some(record.sandbox), exit: Some(exit), last_exit, ..begun };
+        // In which sandbox it ran is not told: none of this pod was initialized by it.
+        let run = ContainerRecord { exit: Some(exit), last_exit, image: told.image.clone(), ..begun };
         record.containers.insert(container.name.clone(), run);
     }
 }
@@ -89,7 +91,8 @@ mod tests {
         id::ContainerName,
         observation::{Observation, ObservedContainer, ObservedTask},
         pod::PodMachine,
-        spec::{Container, ContainerKind},
+        record::RunImage,
+        spec::{Container, ContainerKind, Ended},
         time::Mono,
     };
 
@@ -104,6 +107,10 @@ mod tests {
             finished_at: Some(Timestamp::UNIX_EPOCH),
             id: Some(ContainerId::from_known(id)),
         }
+    }
+
+    fn image() -> RunImage {
+        RunImage { name: "web:1".into(), id: "sha256:01".into(), stop_signal: None, user: None }
     }
 
     fn pod(kind: ContainerKind, told: Option<ToldRun>) -> Arc<Pod> {
@@ -130,7 +137,7 @@ mod tests {
     #[test]
     fn what_has_run_by_the_source_is_not_begun_as_if_it_had_not() {
         use ContainerKind::{Ephemeral, Init, Main, Sidecar};
-        let told = |restarts, end, before| Some(ToldRun { restarts, end, before });
+        let told = |restarts, end, before| Some(ToldRun { restarts, end, before, image: Some(image()) });
         for (kind, sandbox) in [(Main, 1), (Init, 1), (Sidecar, 1), (Ephemeral, 0)] {
             for (told, expected) in [
                 (None, None),
@@ -149,28 +156,33 @@ mod tests {
         let lost = PodMachine::new(pod(Main, told(0, None, None)), NOW);
         let run = &lost.life().record.containers[&ContainerName::new("one")];
         let reason = run.exit.as_ref().and_then(|end| end.reason.clone());
-        assert_eq!(reason.as_deref(), Some("ContainerStatusUnknown"));
+        assert_eq!((reason.as_deref(), &run.image), (Some("ContainerStatusUnknown"), &Some(image())));
+    }
+
+    /// What the source has stays as it is.
+    #[test]
+    fn of_a_pod_that_has_ended_nothing_is_taken() {
+        let told = ToldRun { restarts: 3, end: Some(end(0, "a")), before: None, image: Some(image()) };
+        let ended = Some(Ended { succeeded: true, reason: String::new(), message: String::new() });
+        let spec = Arc::new(Pod { ended, ..Pod::clone(&pod(ContainerKind::Main, Some(told))) });
+        let found = PodMachine::found(Arc::clone(&spec), &Observation::default(), NOW);
+        for pod in [PodMachine::new(spec, NOW), found] {
+            assert_eq!((taken(&pod), pod.life().record.sandbox), (None, 0));
+        }
     }
 
     /// The machine was switched off, or the record of the pod was lost.
     #[test]
     fn what_the_runtime_knows_counts_and_the_source_tells_what_was_before() {
         let seen_id = "seen";
+        let told = |end, before| ToldRun { restarts: 3, end, before, image: Some(image()) };
         for (attempt, told, expected) in [
             // The record of the very run that ended is still there.
-            (
-                3,
-                ToldRun { restarts: 3, end: Some(end(0, seen_id)), before: Some(end(7, "b")) },
-                (Some(0), Some(7), 3),
-            ),
+            (3, told(Some(end(0, seen_id)), Some(end(7, "b"))), (Some(0), Some(7), 3)),
             // It began again since.
-            (
-                4,
-                ToldRun { restarts: 3, end: Some(end(1, "a")), before: Some(end(7, "b")) },
-                (Some(255), Some(1), 4),
-            ),
-            (3, ToldRun { restarts: 3, end: None, before: Some(end(7, "b")) }, (Some(255), Some(7), 3)),
-            (4, ToldRun { restarts: 3, end: None, before: None }, (Some(255), None, 4)),
+            (4, told(Some(end(1, "a")), Some(end(7, "b"))), (Some(255), Some(1), 4)),
+            (3, told(None, Some(end(7, "b"))), (Some(255), Some(7), 3)),
+            (4, told(None, None), (Some(255), None, 4)),
         ] {
             let spec = pod(ContainerKind::Main, Some(told.clone()));
             let seen = ObservedContainer {
@@ -186,6 +198,8 @@ mod tests {
             let found = PodMachine::found(spec, &observation, NOW);
             let (end, before, restarts, _) = taken(&found).unwrap();
             assert_eq!((end, before, restarts), expected, "{attempt} {told:?}");
+            let has_image = found.life().record.containers[&ContainerName::new("one")].image.is_some();
+            assert_eq!(has_image, attempt == told.restarts, "{attempt} {told:?}");
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     id::{Attempt, ContainerName, ImageRef, PodName, PodUid, VolumeName},
+    record::RunImage,
     status::Terminated,
 };
 
@@ -130,6 +131,8 @@ pub struct ToldRun {
     pub end: Option<Terminated>,
     /// How the run before that ended.
     pub before: Option<Terminated>,
+    /// What its last run tells of its image.
+    pub image: Option<RunImage>,
 }
 
 /// Why a resize is not allocated: what the condition `PodResizePending` says.

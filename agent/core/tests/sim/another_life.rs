@@ -43,7 +43,7 @@ fn code(status: &ContainerStatus) -> Option<u32> {
 /// Two containers: one that has ended, and one that ran until the machine went.
 #[test]
 fn what_ended_for_good_does_not_run_again_after_a_reboot() {
-    let told = |end| ToldRun { restarts: 2, end, before: None };
+    let told = |end| ToldRun { restarts: 2, end, before: None, image: None };
     for (policy, end, import, serve, phase) in [
         (RestartPolicy::Never, 0, (Some(0), 2), (Some(137), 2), Phase::Failed),
         (RestartPolicy::OnFailure, 0, (Some(0), 2), (None, 3), Phase::Running),
