@@ -97,6 +97,12 @@ impl PodRecord {
         }
     }
 
+    /// The run of a container, where it was begun in the current sandbox.
+    #[must_use]
+    pub fn run_here(&self, name: &ContainerName) -> Option<&ContainerRecord> {
+        self.containers.get(name).filter(|run| run.started_in == Some(self.sandbox))
+    }
+
     /// Whether the run was stopped alone, to follow its spec or since a probe failed: then it runs again however it ends. One
     /// that was stopped with its sandbox does what the policy says, as does one whose policy is never to run again, and one whose
     /// postStart hook failed.

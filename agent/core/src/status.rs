@@ -202,6 +202,20 @@ pub struct RunUser {
     pub supplemental_groups: Vec<u32>,
 }
 
+impl Terminated {
+    /// The end of a container that nobody located (`ContainerReasonStatusUnknown` of `pkg/kubelet/container/runtime.go`).
+    pub(crate) fn unlocated(message: &str) -> Self {
+        Self {
+            exit_code: 137,
+            reason: "ContainerStatusUnknown".to_owned(),
+            message: message.to_owned(),
+            started_at: None,
+            finished_at: None,
+            id: None,
+        }
+    }
+}
+
 /// State of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ContainerState {

@@ -27,27 +27,24 @@ pub async fn remove_left(
     recorded: &BTreeSet<PodUid>,
     made: &BTreeSet<&str>,
 ) {
-    let removed = remove_all(containerd, snapshotter, run_dir, recorded, made);
+    let removed = async {
+        match list(containerd, snapshotter, run_dir).await {
+            Ok(found) => {
+                let left = found.into_iter().filter(|layer| is_left(layer, recorded, made));
+                remove(containerd, snapshotter, left).await;
+            }
+            Err(error) => {
+                tracing::warn!(why = with_causes(&error), "layers that lost their pods are not looked for");
+            }
+        }
+    };
     if timeout(WITHIN, removed).await.is_err() {
         tracing::warn!(snapshotter, "layers that lost their pods stay: the snapshotter takes too long");
     }
 }
 
-async fn remove_all(
-    containerd: &Containerd,
-    snapshotter: &str,
-    run_dir: &str,
-    recorded: &BTreeSet<PodUid>,
-    made: &BTreeSet<&str>,
-) {
-    let left = match list(containerd, snapshotter, run_dir).await {
-        Ok(found) => found.into_iter().filter(|layer| is_left(layer, recorded, made)),
-        Err(error) => {
-            tracing::warn!(why = with_causes(&error), "layers that lost their pods are not looked for");
-            return;
-        }
-    };
-    for Info { name, .. } in left {
+async fn remove(containerd: &Containerd, snapshotter: &str, layers: impl Iterator<Item = Info>) {
+    for Info { name, .. } in layers {
         let request = RemoveSnapshotRequest { snapshotter: snapshotter.to_owned(), key: name.clone() };
         let mut client = containerd.snapshots();
         match containerd.call("remove layer", &name, client.remove(request)).await {

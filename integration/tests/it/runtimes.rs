@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::bad_input::events_say;
-use crate::kit::{eventually, inside, logged, page, pod, shell, task_pid};
+use crate::kit::{eventually, inside, logged, page, pod, shell, task_pid, with};
 use crate::lives::log_dir;
 use crate::suite::{Test, same, test};
 
@@ -143,21 +143,27 @@ fn basic(name: &str, real: &Path, setting: &str) -> Result<()> {
     node.end()
 }
 
+/// Settings by which `runc` is the handler of containerd's own shim.
+fn of_others() -> Value {
+    json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } })
+}
+
+/// A pod of that handler.
+fn under_runc(name: &str, spec: Value) -> String {
+    pod(name, with(json!({ "runtimeClassName": "runc" }), spec))
+}
+
 fn handler() -> Result<()> {
-    let node = Node::start_with(&Settings {
-        berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
-        ..Settings::default()
-    })?;
+    let node = Node::start_with(&Settings { berth: of_others(), ..Settings::default() })?;
     let what = "mkdir -p /www; echo hello > /www/index.html; hostname; \
                 cat /proc/sys/kernel/shm_rmid_forced /proc/sys/net/ipv4/ip_unprivileged_port_start; \
                 touch /dev/shm/mine; echo up; exec httpd -f -p 80 -h /www";
     let beside = "until test -e /dev/shm/mine; do sleep 0.1; done; echo met; exec sleep infinity";
     node.apply(
         "stock",
-        &pod(
+        &under_runc(
             "stock",
             json!({
-                "runtimeClassName": "runc",
                 "hostname": "given",
                 "securityContext": { "sysctls": [{ "name": "kernel.shm_rmid_forced", "value": "1" }] },
                 "containers": [shell("main", what, json!({})), shell("other", beside, json!({}))],
@@ -181,11 +187,10 @@ fn handler() -> Result<()> {
     logged(&stock, "other", "met\n")?;
     // There is none that holds the processes of a pod.
     let shares = json!({
-        "runtimeClassName": "runc",
         "shareProcessNamespace": true,
         "containers": [shell("main", "exec sleep infinity", json!({}))],
     });
-    node.apply("shares", &pod("shares", shares))?;
+    node.apply("shares", &under_runc("shares", shares))?;
     let refused = node.wait("shares", "refused", POD_LIMIT, |pod| {
         events_say(pod, "share one process namespace: runtime io.containerd.runc.v2 has no sandbox")
     })?;
@@ -197,15 +202,14 @@ fn handler() -> Result<()> {
 fn grouped_logs() -> Result<()> {
     let node = Node::start_with(&Settings {
         kubelet: json!({ "containerLogMaxSize": "10Ki", "containerLogMaxFiles": 3 }),
-        berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
+        berth: of_others(),
         ..Settings::default()
     })?;
     let spec = json!({
-        "runtimeClassName": "runc",
         "restartPolicy": "Never",
         "containers": [shell("main", "seq 1 100000; printf last", json!({}))],
     });
-    node.apply("talks", &pod("talks", spec))?;
+    node.apply("talks", &under_runc("talks", spec))?;
     let ended = node.wait("talks", "ended", POD_LIMIT, |pod| pod.phase() == "Succeeded")?;
     let dir = log_dir(&ended);
     // As a whole line, or as a part of one that has waited for the rest.
@@ -226,7 +230,7 @@ fn grouped_logs() -> Result<()> {
 fn grouped_life() -> Result<()> {
     let mut node = Node::start_with(&Settings {
         kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
-        berth: json!({ "runtime": { "handlers": { "runc": "io.containerd.runc.v2" } } }),
+        berth: of_others(),
         ..Settings::default()
     })?;
     let dir = node.world.root().join("dir");
@@ -236,10 +240,9 @@ fn grouped_life() -> Result<()> {
     let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
     node.apply(
         "stock",
-        &pod(
+        &under_runc(
             "stock",
             json!({
-                "runtimeClassName": "runc",
                 "terminationGracePeriodSeconds": 20,
                 "containers": [shell("main", what, mounts), shell("other", "exec sleep infinity", json!({}))],
                 "volumes": [{ "name": "v", "hostPath": { "path": dir } }],

@@ -5,16 +5,14 @@ use crate::{
     id::{Attempt, ContainerId, SandboxId},
     observation::Exit,
     record::{ContainerRecord, ExitRecord, PodRecord},
-    spec::{Pod, ToldRun},
+    spec::Pod,
     status::Terminated,
     time::Now,
 };
 
 /// How a run has ended that its source has seen running and the node does not know (`convertToAPIContainerStatuses` of
 /// `pkg/kubelet/kubelet_pods.go`).
-const LOST: u32 = 137;
-const LOST_REASON: &str = "ContainerStatusUnknown";
-const LOST_MESSAGE: &str =
+const UNLOCATED: &str =
     "The container could not be located when the pod was deleted.  The container used to be Running";
 
 /// Takes what the source says of a pod of which the runtime knows nothing: the sandbox of those runs is gone.
@@ -41,10 +39,8 @@ pub(super) fn take(record: &mut PodRecord, spec: &Pod, now: Now) {
             known.image = told.image.clone().filter(|_| known.attempt == told.restarts);
             continue;
         }
-        let exit = match &told.end {
-            Some(end) => ended(told.restarts, end),
-            None => lost(id(told.restarts), told, now),
-        };
+        let end = told.end.clone().unwrap_or_else(|| Terminated::unlocated(UNLOCATED));
+        let exit = ended(told.restarts, &end);
         let last_exit = told.before.as_ref().map(|end| ended(told.restarts.saturating_sub(1), end));
         let begun = ContainerRecord::begun(id(told.restarts), told.restarts, now.mono);
         // In which sandbox it ran is not told: none of this pod was initialized by it.
@@ -67,18 +63,6 @@ fn end_of(id: ContainerId, attempt: Attempt, end: &Terminated, now: Now) -> Exit
     }
 }
 
-fn lost(id: ContainerId, told: &ToldRun, now: Now) -> ExitRecord {
-    ExitRecord {
-        id,
-        attempt: told.restarts,
-        exit: Exit { code: LOST, started_at: None, finished_at: now.wall, oom_killed: false },
-        at: now.mono,
-        message: LOST_MESSAGE.to_owned(),
-        reason: Some(LOST_REASON.to_owned()),
-        post_start: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::Arc, time::Duration};
@@ -92,7 +76,7 @@ mod tests {
         observation::{Observation, ObservedContainer, ObservedTask},
         pod::PodMachine,
         record::RunImage,
-        spec::{Container, ContainerKind, Ended},
+        spec::{Container, ContainerKind, Ended, ToldRun},
         time::Mono,
     };
 

@@ -9,10 +9,8 @@ use crate::spec::{Container, ContainerKind};
 /// Whether something behind a sidecar was begun in this sandbox: then the sidecar has had its turn, and holds up nobody when it runs again
 /// (`computeInitContainerActions` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`).
 pub(super) fn is_passed(life: &Life, sidecar: &Container) -> bool {
-    let record = &life.record;
     let mut behind = life.spec.init_containers.iter().skip_while(|one| one.name != sidecar.name).skip(1);
-    behind
-        .any(|one| record.containers.get(&one.name).is_some_and(|run| run.started_in == Some(record.sandbox)))
+    behind.any(|one| life.record.run_here(&one.name).is_some())
 }
 
 /// Whether all init containers before this one have ended well and all sidecars before it have started.
@@ -20,9 +18,7 @@ pub(super) fn is_in_turn(life: &Life, container: &Container) -> bool {
     if container.kind == ContainerKind::Ephemeral {
         return true;
     }
-    let record = &life.record;
-    let here = |name| record.containers.get(name).filter(|run| run.started_in == Some(record.sandbox));
-    if life.spec.containers.iter().any(|main| here(&main.name).is_some()) {
+    if life.spec.containers.iter().any(|main| life.record.run_here(&main.name).is_some()) {
         return true;
     }
     let before = life.spec.init_containers.iter().take_while(|one| one.name != container.name);
@@ -31,7 +27,8 @@ pub(super) fn is_in_turn(life: &Life, container: &Container) -> bool {
             is_passed(life, one) || (matches!(life.run(&one.name), Run::Running(_)) && has_started(life, one))
         }
         ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => {
-            here(&one.name).is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
+            let run = life.record.run_here(&one.name);
+            run.is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
         }
     })
 }

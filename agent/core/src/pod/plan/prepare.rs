@@ -210,10 +210,7 @@ impl Planner<'_> {
 
     /// Whether a main container was started in the current sandbox: init containers never run again in it.
     pub(super) fn is_initialized(&self) -> bool {
-        let record = &self.life.record;
-        self.life.spec.containers.iter().any(|container| {
-            record.containers.get(&container.name).is_some_and(|run| run.started_in == Some(record.sandbox))
-        })
+        self.life.spec.containers.iter().any(|container| self.life.record.run_here(&container.name).is_some())
     }
 
     pub(super) fn is_being_removed(&self, name: &ContainerName) -> bool {

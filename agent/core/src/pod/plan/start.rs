@@ -107,24 +107,18 @@ impl Planner<'_> {
     }
 
     fn has_ended_well_here(&self, container: &Container) -> bool {
-        self.life.record.containers.get(&container.name).is_some_and(|record| {
-            record.started_in == Some(self.life.record.sandbox)
-                && record.exit.as_ref().is_some_and(|exit| exit.exit.code == 0)
-        })
+        let run = self.life.record.run_here(&container.name);
+        run.is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))
     }
 
     fn sidecar(&mut self, container: &Container) -> Gate {
-        let gate = self.sidecar_itself(container);
-        if is_passed(self.life, container) { Gate::Open } else { gate }
-    }
-
-    fn sidecar_itself(&mut self, container: &Container) -> Gate {
-        match self.life.run(&container.name) {
+        let gate = match self.life.run(&container.name) {
             // One that only the record tells of may never have begun.
             Run::Running(running) if !running.is_trusted && has_started(self.life, container) => Gate::Open,
             Run::Preparing(preparing) => self.start_when_ready(container, preparing),
             Run::Running(_) | Run::Idle | Run::BackingOff | Run::Starting(_) | Run::Ended(_) => Gate::Closed,
-        }
+        };
+        if is_passed(self.life, container) { Gate::Open } else { gate }
     }
 
     /// Starts one when it can be; who waits for it waits on.

@@ -29,10 +29,7 @@ pub(super) fn may_have_cgroup(life: &Life, container: &Container) -> bool {
         // One that was stopped for it is shown to run until its end is known whole.
         Run::Starting(_) | Run::Running(_) | Run::Ended(_) => true,
         // What an earlier try left is what the next one begins with.
-        Run::Preparing(_) => {
-            let record = life.record.containers.get(&container.name);
-            record.is_some_and(|record| record.started_in == Some(life.record.sandbox))
-        }
+        Run::Preparing(_) => life.record.run_here(&container.name).is_some(),
         Run::Idle | Run::BackingOff => false,
     }
 }

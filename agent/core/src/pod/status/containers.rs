@@ -23,9 +23,6 @@ use crate::{
     status::{ContainerState, ContainerStatus, Terminated},
 };
 
-/// Exit code of a container whose end nobody saw.
-const LOST: u32 = 137;
-
 /// Init containers in spec order, main containers by name.
 pub(super) fn of(life: &Life) -> (Vec<ContainerStatus>, Vec<ContainerStatus>) {
     let init = all(life, &life.spec.init_containers);
@@ -346,14 +343,8 @@ pub(super) fn settle(life: &Life, init: &mut [ContainerStatus], main: &mut [Cont
     let settled = if is_initialized { init.len() } else { started };
     for status in init.iter_mut().take(settled).chain(main.iter_mut().filter(|_| is_initialized)) {
         if !has_left_waiting(status) {
-            status.state = ContainerState::Terminated(Terminated {
-                exit_code: LOST,
-                reason: "ContainerStatusUnknown".into(),
-                message: "The container could not be located when the pod was terminated".into(),
-                started_at: None,
-                finished_at: None,
-                id: None,
-            });
+            let message = "The container could not be located when the pod was terminated";
+            status.state = ContainerState::Terminated(Terminated::unlocated(message));
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What is written down and shown is what happened: codes, reasons, times, counts, phases.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use berth_core::{
     id::{ContainerId, ContainerName, PodUid, SandboxId},
     observation::Exit,
     record::PodRecord,
-    spec::{Container, ContainerKind, Pod, RestartPolicy},
+    spec::{ContainerKind, Pod, RestartPolicy},
     status::{ContainerState, ContainerStatus, Phase, PodStatus, Terminated},
     time::Now,
 };
@@ -293,19 +293,18 @@ impl Account {
 /// (`ValidateContainerStateTransition`).
 pub(super) fn left_its_end(spec: &Pod, before: &Value, after: &Value) -> Option<String> {
     let state = |status: &Value, name: &str| {
-        let all = status["containerStatuses"].as_array().into_iter().flatten();
-        all.filter(|one| one["name"] == name).map(|one| one["state"].clone()).next().unwrap_or_default()
+        let mut all = status["containerStatuses"].as_array().into_iter().flatten();
+        all.find(|one| one["name"] == name).map(|one| one["state"].clone()).unwrap_or_default()
     };
     let may_leave = |code: &Value| match spec.restart_policy {
         RestartPolicy::Always => true,
         RestartPolicy::OnFailure => *code != 0,
         RestartPolicy::Never => false,
     };
-    let ruled = |one: &Arc<Container>| !one.restarts.rules.is_empty() || one.restarts.policy.is_some();
     if spec.all_containers().any(|one| !one.restarts.rules.is_empty()) {
         return None;
     }
-    spec.containers.iter().filter(|one| !ruled(one)).find_map(|one| {
+    spec.containers.iter().filter(|one| one.restarts.policy.is_none()).find_map(|one| {
         let name = one.name.as_str();
         let code = &state(before, name)["terminated"]["exitCode"];
         let has_left = !code.is_null() && !may_leave(code) && state(after, name)["terminated"].is_null();
