@@ -21,6 +21,7 @@ const SUITE: &str = "sid";
 const PACKAGES: &[&str] = &[
     "busybox-static",
     "crun",
+    "curl",
     "dbus",
     "e2fsprogs",
     "erofs-utils",
@@ -30,6 +31,7 @@ const PACKAGES: &[&str] = &[
     "iptables",
     "kmod",
     "libseccomp2",
+    "netcat-openbsd",
     "openssl",
     "procps",
     "systemd",
