@@ -8,7 +8,7 @@ use berth_integration::agent::Settings;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
-use crate::kit::{exec, inside, logged, pod, script, shell, sleeper, with};
+use crate::kit::{events, exec, inside, logged, pod, script, shell, sleeper, with};
 use crate::suite::{Test, same, test};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -225,7 +225,7 @@ fn shared_processes() -> Result<()> {
 
 fn sysctls() -> Result<()> {
     let node = Node::start_with(&Settings {
-        kubelet: json!({ "allowedUnsafeSysctls": ["net.core.somaxconn"] }),
+        kubelet: json!({ "allowedUnsafeSysctls": ["net.core.somaxconn", "net.ipv4.conf.*"] }),
         ..Settings::default()
     })?;
     let with = |name: &str, sysctl: &str, value: &str| {
@@ -237,15 +237,20 @@ fn sysctls() -> Result<()> {
     };
     node.apply("safe", &with("safe", "net.ipv4.ip_local_port_range", "40000 50000"))?;
     node.apply("allowed", &with("allowed", "net.core.somaxconn", "333"))?;
+    // It is there once CNI plugins have made the interface.
+    node.apply("interface", &with("interface", "net.ipv4.conf.eth0.arp_notify", "1"))?;
     node.apply("shm", &with("shm", "kernel.shm_rmid_forced", "1"))?;
     node.apply("bad", &with("bad", "kernel.msgmax", "65536"))?;
     for (name, path, value) in [
         ("safe", "net/ipv4/ip_local_port_range", "40000\t50000"),
         ("allowed", "net/core/somaxconn", "333"),
         ("shm", "kernel/shm_rmid_forced", "1"),
+        ("interface", "net/ipv4/conf/eth0/arp_notify", "1"),
     ] {
         let pod = node.ready(name)?;
         same(path, inside(&pod, &format!("cat /proc/sys/{path}"))?.as_str(), value)?;
+        let told = events(&pod)?;
+        ensure!(!told.contains("FailedCreatePodSandBox"), "{told}");
     }
     let bad = node.wait("bad", "Failed", POD_LIMIT, |pod| pod.phase() == "Failed")?;
     same("reason", bad.0["status"]["reason"].as_str(), Some("SysctlForbidden"))?;

@@ -95,14 +95,17 @@ fn path(settings: &CgroupSettings, below: &[&str]) -> String {
 
 /// A slice's name carries those of its parents: `a.slice/a-b.slice`. Hence `-` within a part becomes `_`.
 fn slices(root: &str, below: &[&str]) -> String {
-    let root = root.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let root = root.strip_suffix(SLICE).unwrap_or(root);
-    // A root in systemd's form is already escaped: its `-` separate parts.
-    let parts = root.split('-').filter(|part| !part.is_empty()).map(str::to_owned);
-    let own = std::iter::once(KUBEPODS).chain(below.iter().copied()).map(|part| part.replace('-', "_"));
+    let last = root.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let escaped = |part: &str| part.replace('-', "_");
+    let parts: Vec<String> = match last.strip_suffix(SLICE) {
+        // A root in systemd's form is already escaped: its `-` separate parts.
+        Some(last) => last.split('-').filter(|part| !part.is_empty()).map(str::to_owned).collect(),
+        None => root.split('/').filter(|part| !part.is_empty()).map(escaped).collect(),
+    };
+    let own = std::iter::once(KUBEPODS).chain(below.iter().copied()).map(escaped);
     let mut name = String::new();
     let mut path = String::new();
-    for part in parts.chain(own) {
+    for part in parts.into_iter().chain(own) {
         if !name.is_empty() {
             name.push('-');
         }
@@ -185,10 +188,14 @@ mod tests {
                  kubelet-kubepods-besteffort-pod12_ab_34.slice"
             );
         }
-        assert_eq!(
-            names("/a.slice/a-b.slice", QosClass::Guaranteed)[0],
-            "/a.slice/a-b.slice/a-b-kubepods.slice"
-        );
+        // As `ParseCgroupfsToCgroupName` and `ToSystemd` of `pkg/kubelet/cm/cgroup_manager_linux.go` make them of cgroupfs' names.
+        for (root, expected) in [
+            ("/a.slice/a-b.slice", "/a.slice/a-b.slice/a-b-kubepods.slice"),
+            ("/a/b/", "/a.slice/a-b.slice/a-b-kubepods.slice"),
+            ("/my-root", "/my_root.slice/my_root-kubepods.slice"),
+        ] {
+            assert_eq!(names(root, QosClass::Guaranteed)[0], expected, "{root}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use oci_spec::runtime::Spec;
 
+use super::BlockVolume;
 use crate::glob;
 
 /// The part of a handler that the OCI spec shows.
@@ -32,13 +33,15 @@ pub enum PrivilegedDevices {
     None,
 }
 
-/// The spec as the handler wants it, with this SELinux label where it runs virtual machines. What Berth itself annotates stays.
+/// The spec as the handler wants it, with this SELinux label where it runs virtual machines. What Berth itself annotates stays, and so do
+/// volumes that are devices.
 #[must_use]
 pub fn with_terms(
     mut spec: Spec,
     vm_label: Option<&str>,
     annotations: &BTreeMap<String, String>,
     is_privileged: bool,
+    volumes: &[BlockVolume],
     terms: HandlerTerms<'_>,
 ) -> Spec {
     let passed = annotations
@@ -55,12 +58,15 @@ pub fn with_terms(
     if terms.devices == PrivilegedDevices::All {
         return spec;
     }
-    linux.set_devices(None);
+    let mut devices = linux.devices().clone().unwrap_or_default();
+    devices.retain(|device| volumes.iter().any(|volume| *device.path() == *volume.path));
+    linux.set_devices(Some(devices));
     if terms.devices == PrivilegedDevices::None
         && let Some(rules) =
             linux.resources_mut().as_mut().and_then(|resources| resources.devices_mut().as_mut())
     {
-        rules.iter_mut().for_each(|rule| {
+        // That of a volume names its device.
+        rules.iter_mut().filter(|rule| rule.major().is_none()).for_each(|rule| {
             rule.set_allow(false);
         });
     }

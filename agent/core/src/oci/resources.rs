@@ -28,7 +28,8 @@ pub(super) fn resources(inputs: &ContainerInputs<'_>) -> LinuxResources {
 }
 
 /// What changes of the cgroup of a container that runs when one resource of it does. A limit that there is no more is taken away:
-/// `was_limited` says whether it may have one. Where there never was one of CPU nothing is said of it, which crun cannot write.
+/// `was_limited` says whether it may have one. Where there never was one nothing is said of it: crun cannot write that of CPU, and for runc
+/// no limit of memory is none of swap either.
 #[must_use]
 pub fn resized(
     node: &NodeConfig,
@@ -49,7 +50,7 @@ pub fn resized(
         }
         Resizable::Memory => {
             let mut bytes = bytes(node, pod, container);
-            bytes.set_limit(bytes.limit().or(Some(NONE)));
+            bytes.set_limit(bytes.limit().or(was_limited.then_some(NONE)));
             resources.set_memory(Some(bytes));
             let mut unified = unified(node, pod, container);
             // Of the whole container, not of its memory; and no swap is given to one that runs.

@@ -54,7 +54,8 @@ pub(in crate::effects) async fn start(
     let spec = prepare::container(host, request, runtime.own_shm(request)).await?;
     let is_privileged = request.container.security.privileged;
     let vm_label = request.plan.vm_label.as_deref();
-    let spec = oci::with_terms(spec, vm_label, &request.pod.annotations, is_privileged, handler.terms());
+    let (annotations, volumes) = (&request.pod.annotations, &request.plan.devices);
+    let spec = oci::with_terms(spec, vm_label, annotations, is_privileged, volumes, handler.terms());
     // Whose files hang takes nobody's place.
     let _place = host.lanes.enter(Lane::Start, RUNTIME).await?;
     host.failpoint.reach("container.files-written");

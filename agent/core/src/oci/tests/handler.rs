@@ -4,20 +4,26 @@ use oci_spec::runtime::Spec;
 
 use super::Bench;
 use crate::oci::{
-    HandlerTerms, HostDevice, HostDeviceKind, NodeParts, PrivilegedDevices, complete, with_terms,
+    BlockVolume, ContainerPlan, HandlerTerms, HostDevice, HostDeviceKind, NodeParts, PrivilegedDevices,
+    complete, with_terms,
 };
 
-fn spec(bench: &Bench) -> Spec {
-    let device = HostDevice {
-        path: "/dev/fuse".into(),
-        kind: HostDeviceKind::Char,
-        major: 10,
-        minor: 229,
+/// With a device of the node, and volumes that are devices.
+fn spec(bench: &Bench, volumes: &[BlockVolume]) -> Spec {
+    let device = |path: &str, kind, major, minor| HostDevice {
+        path: path.into(),
+        kind,
+        major,
+        minor,
         mode: 0o666,
         uid: 0,
         gid: 0,
     };
-    complete(&bench.plan().unwrap(), NodeParts { devices: &[device], ..NodeParts::default() }).unwrap()
+    let fuse = device("/dev/fuse", HostDeviceKind::Char, 10, 229);
+    let disk = device("/dev/sdb", HostDeviceKind::Block, 8, 16);
+    let plan = ContainerPlan { devices: volumes.to_vec(), ..bench.plan().unwrap() };
+    let parts = NodeParts { devices: &[fuse], volumes: &[disk], ..NodeParts::default() };
+    complete(&plan, parts).unwrap()
 }
 
 #[test]
@@ -31,12 +37,12 @@ fn annotations_that_the_handler_names_are_passed_and_none_of_ours_is_replaced() 
             bench.pod.annotations.insert(name.into(), value.into());
         }
     });
-    let plain = spec(&bench);
+    let plain = spec(&bench, &[]);
     let of = |patterns: &[&str]| {
         let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.into()).collect();
         let terms =
             HandlerTerms { pod_annotations: &patterns, devices: PrivilegedDevices::All, is_vm: false };
-        with_terms(plain.clone(), None, &bench.pod.annotations, false, terms)
+        with_terms(plain.clone(), None, &bench.pod.annotations, false, &[], terms)
     };
     assert_eq!(of(&[]), plain, "without a word nothing of the pod is passed");
     let passed = of(&["io.katacontainers.*", "io.kubernetes.*"]);
@@ -58,10 +64,20 @@ fn privileged_containers_get_the_devices_that_the_handler_leaves_them() {
     ] {
         let bench = Bench::with(|bench| bench.container.security.privileged = is_privileged);
         let terms = HandlerTerms { pod_annotations: &[], devices, is_vm: false };
-        let spec = with_terms(spec(&bench), None, &bench.pod.annotations, is_privileged, terms);
-        let linux = spec.linux().clone().unwrap();
-        let found = linux.devices().as_ref().is_some_and(|devices| !devices.is_empty());
-        let rules = linux.resources().clone().unwrap().devices().clone().unwrap();
-        assert_eq!((found, rules[0].allow()), (has_devices, may_use), "{is_privileged} {devices:?}");
+        let volume =
+            BlockVolume { host: "/dev/sdb".to_owned(), path: "/dev/data".to_owned(), read_only: false };
+        for volumes in [&[][..], &[volume]] {
+            let spec = spec(&bench, volumes);
+            let spec = with_terms(spec, None, &bench.pod.annotations, is_privileged, volumes, terms);
+            let linux = spec.linux().clone().unwrap();
+            let found: Vec<_> = linux.devices().iter().flatten().map(|device| device.path()).collect();
+            let has = |path: &str| found.iter().any(|one| **one == *path);
+            assert_eq!(has("/dev/fuse"), has_devices, "{is_privileged} {devices:?}");
+            assert_eq!(has("/dev/data"), !volumes.is_empty(), "{is_privileged} {devices:?}");
+            let rules = linux.resources().clone().unwrap().devices().clone().unwrap();
+            assert_eq!(rules[0].allow(), may_use, "{is_privileged} {devices:?}");
+            assert!(rules[1..].iter().all(|rule| rule.allow()), "{is_privileged} {devices:?}");
+            assert_eq!(rules.len(), 1 + volumes.len());
+        }
     }
 }

@@ -148,6 +148,10 @@ fn a_resize_changes_one_resource() {
     }
     let (node, container) = (fixtures::node(), fixtures::container("web"));
     let pod = fixtures::pod(vec![container.clone()]);
-    let never_limited = resized(&node, &pod, &container, Resizable::Cpu, false);
-    assert_eq!(never_limited.cpu().as_ref().map(|cpu| (cpu.shares(), cpu.quota())), Some((Some(2), None)));
+    let never_limited = |resource| resized(&node, &pod, &container, resource, false);
+    let cpu = never_limited(Resizable::Cpu).cpu().as_ref().map(|cpu| (cpu.shares(), cpu.quota()));
+    assert_eq!(cpu, Some((Some(2), None)));
+    let memory =
+        never_limited(Resizable::Memory).memory().as_ref().map(|memory| (memory.limit(), memory.swap()));
+    assert_eq!(memory, Some((None, None)), "runc would give it swap without bound");
 }

@@ -25,6 +25,8 @@ use crate::{
 
 /// Volumes of a pod that are made at once, or made anew: a pod may have thousands, and each takes memory while it is.
 const VOLUMES_AT_ONCE: usize = 16;
+/// How sysctls of a network namespace begin.
+const NETWORK: &str = "net.";
 
 impl Planner<'_> {
     /// Directories, cgroup, network, sandbox, volumes.
@@ -121,7 +123,10 @@ impl Planner<'_> {
         if sandbox::dns(self.life, self.world.config).is_ok() && self.is_due(&actual.network) {
             self.push(Step::Ensure(PodResource::Network));
         }
-        if self.is_due(&actual.sandbox) {
+        // What a pod itself sets in its network is set after CNI plugins have set theirs, and where their interfaces are.
+        let sets_of_network =
+            || self.life.spec.security.sysctls.iter().any(|one| one.name.starts_with(NETWORK));
+        if self.is_due(&actual.sandbox) && (actual.network.ready().is_some() || !sets_of_network()) {
             self.push(Step::Ensure(PodResource::Sandbox));
         }
     }
@@ -210,7 +215,7 @@ impl Planner<'_> {
 
     /// Whether a main container was started in the current sandbox: init containers never run again in it.
     pub(super) fn is_initialized(&self) -> bool {
-        self.life.spec.containers.iter().any(|container| self.life.record.run_here(&container.name).is_some())
+        self.life.spec.containers.iter().any(|container| self.life.record.was_begun_here(&container.name))
     }
 
     pub(super) fn is_being_removed(&self, name: &ContainerName) -> bool {
