@@ -15,7 +15,6 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::OpId,
     node::Node,
-    pod::port::status::Remains,
     time::Mono,
 };
 use jiff::Timestamp;
@@ -206,7 +205,7 @@ impl NodeLoop {
             }
             Act::Publish(published) => {
                 // Nothing is left that an object is for (`SyncTerminatedPod` of `pkg/kubelet/kubelet.go`).
-                if published.remains != Remains::Something {
+                if !published.remains.is_more_than_directories() {
                     self.host.objects.release(&pod);
                 }
                 if let Some(sinks) = &self.sinks {

@@ -205,6 +205,6 @@ mod tests {
     fn one_that_is_to_be_deleted_goes() {
         let times = json!({ "name": "web", "deletionTimestamp": "2026-11-01T00:00:00Z" });
         let shown = node_pod(&given(&times), &name(), "why");
-        assert!(shown.remains != Remains::Something && patch::is_terminal(&shown.status));
+        assert!(!shown.remains.is_more_than_directories() && patch::is_terminal(&shown.status));
     }
 }

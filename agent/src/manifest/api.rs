@@ -1,8 +1,8 @@
 //! Pods of the API server, which has checked them and applied its defaults.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use berth_core::spec::Source;
+use berth_core::spec::{Pod, Source};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition, PodStatus};
 
@@ -28,14 +28,34 @@ pub fn api_pod(given: &ApiPod, seen: Timestamp) -> Result<Manifest, Faults> {
     let place = Place { file: "api".into(), line: 0 };
     let nowhere = Node { place, value: Value::Null };
     let status = written.status.take();
-    written.status = status.as_ref().and_then(|status| of_gates(&written, status));
+    written.status = status.as_ref().and_then(|status| kept(&written, status));
     let mut manifest = convert(&nowhere, &written, Source::Api)?;
-    if let Some(pod) = std::sync::Arc::get_mut(&mut manifest.pod) {
-        pod.ended = super::pod::ended(status.as_ref());
-        pod.have_run = status.iter().flat_map(told::have_run).collect();
-        pod.started_at = status.and_then(|status| status.start_time).map(|began| began.0);
+    let Some(status) = status else { return Ok(manifest) };
+    if let Some(pod) = Arc::get_mut(&mut manifest.pod) {
+        take_status(pod, &status);
+    }
+    // A status that cannot be used is no matter of the pod's.
+    if told::allocate(&mut written, &status)
+        && let Ok(Manifest { pod: mut allocated, .. }) = convert(&nowhere, &written, Source::Api)
+        && let (Some(pod), Some(before)) = (Arc::get_mut(&mut manifest.pod), Arc::get_mut(&mut allocated))
+    {
+        take_status(before, &status);
+        pod.told_allocated = Some(allocated);
     }
     Ok(manifest)
+}
+
+fn take_status(pod: &mut Pod, status: &PodStatus) {
+    pod.ended = super::pod::ended(Some(status));
+    pod.have_run = told::have_run(status).collect();
+    pod.started_at = status.start_time.as_ref().map(|began| began.0);
+}
+
+/// What of its status a pod goes by for good: its class, which the API server found and nobody changes (`GetPodQOS` of
+/// `pkg/apis/core/v1/helper/qos/qos.go`), and the conditions of its gates.
+fn kept(pod: &ApiPod, status: &PodStatus) -> Option<PodStatus> {
+    let kept = PodStatus { qos_class: status.qos_class.clone(), ..of_gates(pod, status).unwrap_or_default() };
+    (kept != PodStatus::default()).then_some(kept)
 }
 
 /// The conditions that the readiness of a pod waits for.
@@ -53,7 +73,7 @@ fn of_gates(pod: &ApiPod, status: &PodStatus) -> Option<PodStatus> {
 
 #[cfg(test)]
 mod tests {
-    use berth_core::{spec::Pod, status::Terminated};
+    use berth_core::{spec::QosClass, status::Terminated};
     use serde_json::json;
 
     use super::*;
@@ -130,6 +150,113 @@ mod tests {
         }
     }
 
+    /// Containers `c` and `s` ask for more of all, and the status says this of what they have.
+    fn waiting(has: serde_json::Value, whole: serde_json::Value, kind: &str) -> ApiPod {
+        let asks = json!({ "requests": { "cpu": "2", "memory": "2Gi", "hugepages-2Mi": "2Mi" },
+            "limits": { "cpu": "4", "memory": "4Gi", "hugepages-2Mi": "2Mi" } });
+        let told = |name: &str| {
+            let mut told =
+                json!({ "name": name, "ready": true, "restartCount": 0, "image": "i", "imageID": "i" });
+            told.as_object_mut().unwrap().extend(has.as_object().unwrap().clone());
+            told
+        };
+        let mut status = json!({ "conditions": [{ "type": kind, "status": "True" }],
+            "containerStatuses": [told("c")], "initContainerStatuses": [told("s")] });
+        status.as_object_mut().unwrap().extend(whole.as_object().unwrap().clone());
+        let given = json!({
+            "metadata": { "name": "web", "namespace": "default", "uid": "u1", "generation": 2 },
+            "spec": {
+                "resources": { "requests": { "cpu": "8", "memory": "8Gi" } },
+                "initContainers": [{ "name": "s", "image": "i", "restartPolicy": "Always", "resources": asks }],
+                "containers": [{ "name": "c", "image": "i", "resources": asks }],
+            },
+            "status": status,
+        });
+        serde_json::from_value(given).unwrap()
+    }
+
+    /// Source: `allocated_pods_state` of the kubelet, `pkg/kubelet/allocation/state`.
+    #[test]
+    fn what_a_pod_has_while_it_waits_for_more_is_what_its_status_says() {
+        let told = json!({ "allocatedResources": { "cpu": "1", "memory": "1Gi", "hugepages-2Mi": "4Mi" },
+            "resources": { "requests": { "cpu": "7" }, "limits": { "cpu": "3" } } });
+        let (cpu, gib) = (|cores: u64| cores * 1000, |of: u64| of << 30);
+        let pending = "PodResizePending";
+        let has = |pod: &Pod, name: &str| {
+            let container = pod.all_containers().find(|one| one.name.as_str() == name).unwrap();
+            let (requests, limits) = (&container.resources.requests, &container.resources.limits);
+            (requests.cpu_milli, requests.memory_bytes, limits.cpu_milli, limits.memory_bytes)
+        };
+        let asked = (Some(cpu(2)), Some(gib(2)), Some(cpu(4)), Some(gib(4)));
+        let given = waiting(told.clone(), json!({}), pending);
+        let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+        let before = pod.told_allocated.as_ref().unwrap();
+        for name in ["c", "s"] {
+            assert_eq!(has(&pod, name), asked);
+            // Of limits in force that of memory is not told: there was none.
+            assert_eq!(has(before, name), (Some(cpu(1)), Some(gib(1)), Some(cpu(3)), None));
+            let pages =
+                |pod: &Pod| pod.all_containers().next().unwrap().resources.requests.hugepages_bytes.clone();
+            assert_eq!(pages(before), pages(&pod), "it cannot be resized");
+        }
+        let whole = |pod: &Pod| pod.resources.as_ref().map(|all| all.requests.clone());
+        assert_eq!((whole(before), before.generation), (whole(&pod), Some(2)));
+        assert_eq!(before.have_run, pod.have_run);
+        let asked_again = manifest_asks(&pod);
+        assert_ne!(manifest_asks(before), asked_again);
+
+        let whole_told = json!({ "allocatedResources": { "cpu": "5" } });
+        let given = waiting(json!({}), whole_told, pending);
+        let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+        let before = pod.told_allocated.as_ref().unwrap();
+        assert_eq!(has(before, "c"), asked, "nothing is told of it");
+        // What it names no more is what its containers request.
+        let of_all = whole(before).map(|has| (has.cpu_milli, has.memory_bytes));
+        assert_eq!(of_all, Some((Some(cpu(5)), Some(gib(4)))));
+
+        let same = json!({ "allocatedResources": { "cpu": "2", "memory": "2Gi" } });
+        let unreadable = json!({ "allocatedResources": { "cpu": "much" } });
+        for (has, kind) in
+            [(told, "PodResizeInProgress"), (same, pending), (unreadable, pending), (json!({}), pending)]
+        {
+            let pod = api_pod(&waiting(has, json!({}), kind), Timestamp::UNIX_EPOCH).unwrap().pod;
+            assert_eq!(pod.told_allocated, None, "{kind}");
+        }
+    }
+
+    /// What its record says that it asks for.
+    fn manifest_asks(pod: &Pod) -> serde_json::Value {
+        let manifest: serde_json::Value = serde_json::from_str(&pod.manifest).unwrap();
+        manifest["spec"]["containers"][0]["resources"].clone()
+    }
+
+    /// Source: `GetPodQOS` of `pkg/apis/core/v1/helper/qos/qos.go`.
+    #[test]
+    fn a_pod_is_of_the_class_that_its_status_says_for_good() {
+        for (status, resources, expected) in [
+            (json!({}), json!(null), QosClass::Burstable),
+            (json!({}), json!({}), QosClass::BestEffort),
+            (json!({ "qosClass": "BestEffort" }), json!(null), QosClass::BestEffort),
+            (json!({ "qosClass": "Guaranteed" }), json!({}), QosClass::Guaranteed),
+            (json!({ "qosClass": "Burstable" }), json!({}), QosClass::Burstable),
+            (json!({ "qosClass": "None" }), json!(null), QosClass::Burstable),
+        ] {
+            let requests = json!({ "requests": { "cpu": "100m" } });
+            let container = json!({ "name": "c", "image": "i", "resources": requests });
+            let given = json!({
+                "metadata": { "name": "web", "namespace": "default", "uid": "u1" },
+                "spec": { "resources": resources, "containers": [container] }, "status": status,
+            });
+            let given = serde_json::from_value(given).unwrap();
+            let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+            let read_back = pod_from_json(&pod.manifest, Source::Api).unwrap();
+            assert_eq!([pod.qos, read_back.qos], [expected; 2], "{status} {resources}");
+            let static_pod = pod_from_json(&pod.manifest, Source::File).unwrap();
+            let computed = if resources == json!({}) { QosClass::BestEffort } else { QosClass::Burstable };
+            assert_eq!(static_pod.qos, computed, "{status} {resources}");
+        }
+    }
+
     /// What readiness waits for is in the record of the pod, and nothing else of its status; and so is the version that was seen first.
     #[test]
     fn what_others_say_of_a_pod_outlives_the_agent() {
@@ -145,7 +272,7 @@ mod tests {
             "metadata": { "name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "77" },
             "spec": spec, "status": { "conditions": conditions, "podIP": "192.0.2.7" },
         });
-        let given: ApiPod = serde_json::from_value(given).unwrap();
+        let given = serde_json::from_value(given).unwrap();
         let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
         let expected = [("a", Some("True")), ("b", None)];
         assert_eq!(gates(&pod), expected);

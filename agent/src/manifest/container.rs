@@ -77,7 +77,15 @@ pub(super) fn convert(
     let env =
         env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, around)).collect();
     let (kind, restarts) = restarts::convert(notes, field, written, role);
+    let is_same = around.host_network && role == ContainerKind::Main;
     let ports = ports(notes, &at("ports"), written, around.host_network);
+    for (index, port) in ports.iter().enumerate() {
+        // Of those before them nobody asks (`validatePodHostNetworkDeps` of `pkg/apis/core/validation/validation.go`).
+        if is_same && port.host_port != Some(port.container_port) {
+            let message = "must equal containerPort in the node's network";
+            notes.fault(&format!("{}[{index}].hostPort", at("ports")), message);
+        }
+    }
     Container {
         name: ContainerName::new(&written.name),
         kind,
@@ -369,9 +377,6 @@ fn port(notes: &mut Notes<'_>, field: &str, written: &ContainerPort, host_networ
         Some(port) => Some(number(notes, "hostPort", port)?),
         None => host_network.then_some(container_port),
     };
-    if host_network && host_port != Some(container_port) {
-        notes.fault(&format!("{field}.hostPort"), "must equal containerPort in the node's network");
-    }
     let protocol = notes.one_of(
         &format!("{field}.protocol"),
         written.protocol.as_deref(),

@@ -7,7 +7,7 @@ use berth_core::{
     id::{PodName, PodUid},
     spec::{
         Container, ContainerKind, DnsConfig, DnsPolicy, Ended, HostAlias, IpcMode, NetworkMode, PidMode, Pod,
-        ReadinessGate, RestartPolicy, Source, UserMode, Volume,
+        QosClass, ReadinessGate, RestartPolicy, Source, UserMode, Volume,
     },
 };
 use k8s_openapi::{
@@ -51,7 +51,11 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
     let security = security::of_pod(notes, spec.security_context.as_ref(), source);
     let pod_resources = resources::of_pod(notes, spec.resources.as_ref(), &init_containers, &containers);
     let all = init_containers.iter().chain(&containers).map(|container| &container.resources);
-    let qos = qos::class(pod_resources.as_ref(), all);
+    // Also where it names nothing by them.
+    let own = spec.resources.as_ref().map(|_| pod_resources.clone().unwrap_or_default());
+    let told = written.status.as_ref().and_then(|status| status.qos_class.as_deref());
+    let told = told.filter(|_| source == Source::Api).and_then(QosClass::named);
+    let qos = told.unwrap_or_else(|| qos::class(own.as_ref(), all));
     let (network, pid, ipc) = namespaces(notes, spec);
     let users = users(notes, spec);
     let deadline =
@@ -71,6 +75,7 @@ pub(super) fn convert(notes: &mut Notes<'_>, written: &ApiPod, source: Source) -
         started_at: None,
         ended: None,
         have_run: BTreeMap::new(),
+        told_allocated: None,
         readiness_gates: readiness_gates(written),
         scheduling: scheduling::of_pod(notes, written),
         overhead: resources::of_overhead(notes, spec.overhead.as_ref(), source),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use berth_core::{
     derived::totals,
-    spec::{Container, Quantities, Resources, Source},
+    spec::{Container, Quantities, Resources, Source, is_extended},
 };
 use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource};
 
@@ -168,7 +168,12 @@ fn check(notes: &mut Notes<'_>, field: &str, own: &Resources) {
         }
     }
     for (name, request) in &requests.extended {
-        if limits.extended.get(name) != Some(request) {
+        let limit = limits.extended.get(name);
+        if !is_extended(name) {
+            if limit.is_some_and(|limit| request > limit) {
+                notes.fault(&format!("{field}.{name}"), format!("more than the limit of {name}"));
+            }
+        } else if limit != Some(request) {
             notes.fault(
                 &format!("{field}.{name}"),
                 "cannot be overcommitted: request and limit must be equal",

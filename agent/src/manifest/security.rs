@@ -205,12 +205,12 @@ fn capabilities(notes: &mut Notes<'_>, field: &str, written: Option<&ApiCapabili
             let has_form =
                 !upper.is_empty() && upper.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
             // Containerd puts the prefix before every name, and runtimes pass over what is none then.
-            let has_prefix = upper.starts_with("CAP_");
-            if !has_form || (has_prefix && is_refused) {
+            let is_none = !has_form || upper.starts_with("CAP_");
+            if is_none && is_refused {
                 let message =
                     format!("`{name}` is not a capability: write it without CAP_, such as `NET_ADMIN`");
                 notes.fault(&at, message);
-            } else if has_prefix {
+            } else if is_none {
                 notes.unsupported(at);
                 continue;
             }

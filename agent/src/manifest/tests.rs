@@ -135,10 +135,34 @@ fn an_empty_dir_is_on_disk_in_memory_or_in_huge_pages() {
 }
 
 #[test]
-fn a_capability_with_its_prefix_is_passed_over_and_told() {
-    let manifest = one(&pod("", "securityContext: {capabilities: {add: [CAP_NET_ADMIN, net_raw]}}"));
-    assert_eq!(manifest.pod.containers[0].security.capabilities.add, ["NET_RAW"]);
-    assert_eq!(manifest.unsupported, ["spec.containers[0].securityContext.capabilities.add[0]"]);
+fn what_is_no_capability_is_passed_over_and_told() {
+    for name in ["CAP_NET_ADMIN", "NET-ADMIN", "'net_admin '", "''"] {
+        let add = format!("securityContext: {{capabilities: {{add: [{name}, net_raw]}}}}");
+        let manifest = one(&pod("", &add));
+        assert_eq!(manifest.pod.containers[0].security.capabilities.add, ["NET_RAW"], "{name}");
+        assert_eq!(manifest.unsupported, ["spec.containers[0].securityContext.capabilities.add[0]"]);
+    }
+}
+
+/// Source: `IsOvercommitAllowed` of `pkg/apis/core/v1/helper/helpers.go`.
+#[test]
+fn resources_that_are_called_kubernetes_own_may_be_overcommitted() {
+    for resources in [
+        "{requests: {kubernetes.io/batch-cpu: 1000}}",
+        "{requests: {kubernetes.io/batch-cpu: 1000}, limits: {kubernetes.io/batch-cpu: 2000}}",
+    ] {
+        let found = one(&pod("", &format!("resources: {resources}"))).pod;
+        let requests = &found.containers[0].resources.requests;
+        assert_eq!(requests.extended.get("kubernetes.io/batch-cpu"), Some(&1000), "{resources}");
+    }
+}
+
+/// Source: `validatePodHostNetworkDeps` of `pkg/apis/core/validation/validation.go`.
+#[test]
+fn ports_in_the_nodes_network_are_those_of_the_node_for_main_containers_alone() {
+    let init = "initContainers: [{name: s, image: x, ports: [{containerPort: 80, hostPort: 81}]}]";
+    let found = one(&pod(&format!("hostNetwork: true\n{init}"), "")).pod;
+    assert_eq!(found.init_containers[0].ports[0].host_port, Some(81));
 }
 
 #[test]
@@ -259,7 +283,7 @@ fn what_a_pod_names_for_itself_has_its_containers_as_defaults() {
     const ASKS: &str = "resources: {requests: {cpu: 200m}, limits: {memory: 1Mi}}";
     for (spec, container, expected, class) in [
         ("resources: {}", "", None, QosClass::BestEffort),
-        ("resources: {}", ASKS, None, QosClass::Burstable),
+        ("resources: {}", ASKS, None, QosClass::BestEffort),
         ("resources: {limits: {cpu: 1, memory: 8}}", "", Some((Some(1000), Some(8))), QosClass::Guaranteed),
         ("resources: {limits: {cpu: 1}}", ASKS, Some((Some(200), Some(1 << 20))), QosClass::Burstable),
         ("resources: {limits: {memory: 2Mi}}", ASKS, Some((Some(200), Some(1 << 20))), QosClass::Burstable),
@@ -327,6 +351,9 @@ fn every_fault_names_file_line_and_field() {
         ("", "ports: [{containerPort: 0}]", "web.yaml:8: spec.containers[0].ports[0].containerPort: 0 is not within 1 and 65535".to_owned()),
         ("", "ports: [{containerPort: 80, hostPort: 80}, {containerPort: 81, hostPort: 80}]", "web.yaml:8: spec.containers[0].ports[1].hostPort: 80 is given twice".to_owned()),
         ("initContainers: [{name: s, image: x, restartPolicy: Always, ports: [{containerPort: 80, hostPort: 80}, {containerPort: 81, hostPort: 80}]}]", "", "web.yaml:9: spec.initContainers[0].ports[1].hostPort: 80 is given twice".to_owned()),
+        ("hostNetwork: true", "ports: [{containerPort: 80, hostPort: 81}]", "web.yaml:8: spec.containers[0].ports[0].hostPort: must equal containerPort in the node's network".to_owned()),
+        ("", "resources: {limits: {example.com/gpu: 1}, requests: {example.com/gpu: 2}}", "web.yaml:8: spec.containers[0].resources.requests.example.com/gpu: cannot be overcommitted: request and limit must be equal".to_owned()),
+        ("", "resources: {limits: {kubernetes.io/batch-cpu: 1}, requests: {kubernetes.io/batch-cpu: 2}}", "web.yaml:8: spec.containers[0].resources.requests.kubernetes.io/batch-cpu: more than the limit of kubernetes.io/batch-cpu".to_owned()),
         ("", "resources: {limits: {cpu: 1}, requests: {cpu: 2}}", "web.yaml:8: spec.containers[0].resources.requests.cpu: more than the limit of cpu".to_owned()),
         ("", "resources: {limits: {memory: -1}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `-1` is negative".to_owned()),
         ("", "resources: {limits: {memory: 1GB}}", "web.yaml:8: spec.containers[0].resources.limits.memory: `1GB` is not a quantity: write a number with an optional suffix, such as `500m`, `2`, `128Mi` or `1G`".to_owned()),

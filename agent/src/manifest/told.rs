@@ -1,4 +1,6 @@
-//! What the status of a pod says of its runs, for an agent that knows nothing of them.
+//! What the status of a pod says of its runs and resources, for an agent that knows nothing of them.
+
+use std::collections::BTreeMap;
 
 use berth_core::{
     id::{ContainerId, ContainerName},
@@ -6,8 +8,15 @@ use berth_core::{
     spec::ToldRun,
     status::{RunUser, Terminated},
 };
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
+use k8s_openapi::{
+    api::core::v1::{
+        ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, ResourceRequirements,
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
 
+/// What of a pod can be resized.
+const RESIZED: [&str; 2] = ["cpu", "memory"];
 /// The code of an end that has none which there can be.
 const NO_CODE: u32 = 255;
 
@@ -17,6 +26,50 @@ pub(super) fn have_run(status: &PodStatus) -> impl Iterator<Item = (ContainerNam
         [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
     let all = lists.into_iter().flatten().flatten();
     all.filter_map(|one| Some((ContainerName::new(&one.name), run(one)?)))
+}
+
+/// Gives a pod that waits for other resources those that its status says it has. Whether there were any. Of limits what is in force is told
+/// alone. What is allocated outlives a reboot under the kubelet (`allocated_pods_state` in its root directory).
+pub(super) fn allocate(pod: &mut Pod, status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    let waits = conditions.any(|one| one.type_ == "PodResizePending" && one.status == "True");
+    let Some(spec) = pod.spec.as_mut().filter(|_| waits) else { return false };
+    let before = spec.clone();
+    let statuses: Vec<&ContainerStatus> = [&status.init_container_statuses, &status.container_statuses]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        let Some(told) = statuses.iter().find(|told| told.name == container.name) else { continue };
+        let in_force = told.resources.as_ref();
+        take(container.resources.as_mut(), told.allocated_resources.as_ref(), in_force);
+    }
+    take(spec.resources.as_mut(), status.allocated_resources.as_ref(), status.resources.as_ref());
+    *spec != before
+}
+
+/// Amounts by the resources that they are of.
+type Amounts = BTreeMap<String, Quantity>;
+
+/// Takes what is told of what can be resized, where anything is told; what is not told then was not there.
+fn take(
+    asked: Option<&mut ResourceRequirements>,
+    allocated: Option<&Amounts>,
+    in_force: Option<&ResourceRequirements>,
+) {
+    let Some(asked) = asked else { return };
+    let limits = in_force.and_then(|in_force| in_force.limits.as_ref());
+    for (asked, told) in [(&mut asked.requests, allocated), (&mut asked.limits, limits)] {
+        let (Some(asked), Some(told)) = (asked, told.filter(|told| !told.is_empty())) else { continue };
+        asked.retain(|name, amount| {
+            let told = told.get(name);
+            if let Some(told) = told.filter(|_| RESIZED.contains(&name.as_str())) {
+                amount.clone_from(told);
+            }
+            told.is_some() || !RESIZED.contains(&name.as_str())
+        });
+    }
 }
 
 fn run(status: &ContainerStatus) -> Option<ToldRun> {

@@ -1,5 +1,6 @@
 //! Resources in a pod's status: of its containers, and of all of it.
 
+mod form;
 mod forms;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use self::forms::Forms;
+use self::{form::Form, forms::Forms};
 use crate::quantity::Quantity as Amount;
 
 type Amounts = BTreeMap<String, Quantity>;
@@ -36,7 +37,8 @@ pub(super) fn of_container(container: &Container) -> ResourceRequirements {
 pub(super) fn set_actuated(resources: &mut ResourceRequirements, has: CpuMemory) {
     let set = |list: &mut Option<Amounts>, cpu: u64, memory: u64, text: String| {
         let Some(amounts) = list else { return };
-        for (name, amount, text) in [("cpu", cpu, cores(cpu)), ("memory", memory, text)] {
+        let cores = Form::Decimal.written_milli(cpu.into());
+        for (name, amount, text) in [("cpu", cpu, cores), ("memory", memory, text)] {
             if amount == 0 {
                 amounts.remove(name);
             } else {
@@ -48,7 +50,7 @@ pub(super) fn set_actuated(resources: &mut ResourceRequirements, has: CpuMemory)
         }
     };
     let (request, limit) = (has.memory_request, has.memory_limit);
-    set(&mut resources.requests, has.cpu_request, request, binary(request));
+    set(&mut resources.requests, has.cpu_request, request, Form::Binary.written(request));
     set(&mut resources.limits, has.cpu_limit, limit, read_back(limit));
 }
 
@@ -66,65 +68,47 @@ pub(super) fn set_read_back(resources: &mut ResourceRequirements) {
 /// `status.allocatedResources` and `status.resources` of a pod.
 pub(super) fn of_pod(shown: &PodResources, spec: &PodSpec) -> (Option<Amounts>, ResourceRequirements) {
     let forms = Forms::of(spec);
-    let as_asked = |name: &str, amount| if forms.is_binary(name) { binary(amount) } else { decimal(amount) };
+    let as_asked = |name: &str, default, _| forms.get(name).unwrap_or(default);
+    let as_read = |_: &str, default, amount| match default {
+        Form::Binary => form_of_read(amount),
+        Form::Decimal | Form::Exponent => default,
+    };
     let resources = ResourceRequirements {
         requests: amounts(&shown.has.requests, as_asked),
-        limits: amounts(&shown.has.limits, |_, bytes| read_back(bytes)),
+        limits: amounts(&shown.has.limits, as_read),
         ..ResourceRequirements::default()
     };
     (amounts(&shown.allocated, as_asked), resources)
 }
 
-fn amounts(of: &Quantities, bytes: impl Fn(&str, u64) -> String) -> Option<Amounts> {
-    let mut all = Amounts::new();
-    let mut add = |name: String, text: Option<String>| {
-        all.extend(text.map(|text| (name, Quantity(text))));
-    };
-    add("cpu".to_owned(), of.cpu_milli.map(cores));
-    for (name, amount) in [("memory", of.memory_bytes), ("ephemeral-storage", of.ephemeral_storage_bytes)] {
-        add(name.to_owned(), amount.map(|amount| bytes(name, amount)));
-    }
-    for (size, amount) in &of.hugepages_bytes {
-        let name = format!("hugepages-{}", binary(*size));
-        let text = bytes(&name, *amount);
-        add(name, Some(text));
-    }
-    for (name, amount) in &of.extended {
-        add(name.clone(), Some(decimal(*amount)));
-    }
+/// Each in the form that its name, what it has by default and its size call for.
+fn amounts(of: &Quantities, form: impl Fn(&str, Form, u64) -> Form) -> Option<Amounts> {
+    let cpu = of.cpu_milli.map(|milli| {
+        let form = form("cpu", Form::Decimal, milli);
+        ("cpu".to_owned(), Quantity(form.written_milli(milli.into())))
+    });
+    let bytes = [("memory", of.memory_bytes), ("ephemeral-storage", of.ephemeral_storage_bytes)];
+    let bytes = bytes.into_iter().filter_map(|(name, bytes)| Some((name.to_owned(), bytes?)));
+    let page = |size: u64| format!("hugepages-{}", Form::Binary.written(size));
+    let pages = of.hugepages_bytes.iter().map(|(size, bytes)| (page(*size), *bytes));
+    let extended = of.extended.iter().map(|(name, amount)| (name.clone(), *amount));
+    let bytes = bytes.chain(pages).map(|(name, bytes)| (name, Form::Binary, bytes));
+    let others = bytes.chain(extended.map(|(name, amount)| (name, Form::Decimal, amount)));
+    let written = others.map(|(name, default, amount)| {
+        let text = form(&name, default, amount).written(amount);
+        (name, Quantity(text))
+    });
+    let all: Amounts = cpu.into_iter().chain(written).collect();
     (!all.is_empty()).then_some(all)
 }
 
-fn cores(milli: u64) -> String {
-    if milli.is_multiple_of(1000) { decimal(milli / 1000) } else { format!("{milli}m") }
-}
-
 /// As the API server writes what the kubelet reads of a cgroup: with powers of two, or of ten where there is no power of two in it.
+fn form_of_read(bytes: u64) -> Form {
+    if bytes.is_multiple_of(1 << 10) { Form::Binary } else { Form::Decimal }
+}
+
 fn read_back(bytes: u64) -> String {
-    if bytes.is_multiple_of(1 << 10) { binary(bytes) } else { decimal(bytes) }
-}
-
-/// In the largest unit of which it is a multiple.
-fn binary(amount: u64) -> String {
-    in_units(
-        amount,
-        [(60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")]
-            .map(|(power, name)| (1 << power, name)),
-    )
-}
-
-/// The same with powers of ten.
-fn decimal(amount: u64) -> String {
-    in_units(
-        amount,
-        [(18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")]
-            .map(|(power, name)| (10_u64.pow(power), name)),
-    )
-}
-
-fn in_units(amount: u64, units: [(u64, &str); 6]) -> String {
-    let unit = units.into_iter().find(|(size, _)| amount > 0 && amount.is_multiple_of(*size));
-    unit.map_or_else(|| amount.to_string(), |(size, name)| format!("{}{name}", amount / size))
+    form_of_read(bytes).written(bytes)
 }
 
 #[cfg(test)]
@@ -134,31 +118,14 @@ mod tests {
 
     use super::*;
 
-    /// As Go writes them.
-    #[test]
-    fn amounts_are_written_as_the_kubelet_writes_them() {
-        for (amount, in_binary, in_decimal) in [
-            (0, "0", "0"),
-            (999, "999", "999"),
-            (1000, "1000", "1k"),
-            (1024, "1Ki", "1024"),
-            (200_000_000, "200000000", "200M"),
-            (64 << 20, "64Mi", "67108864"),
-            (3 << 40, "3Ti", "3298534883328"),
-        ] {
-            assert_eq!(binary(amount), in_binary);
-            assert_eq!(decimal(amount), in_decimal);
-        }
-        for (milli, text) in [(1, "1m"), (1500, "1500m"), (2000, "2"), (1_000_000, "1k")] {
-            assert_eq!(cores(milli), text);
-        }
-    }
-
     #[test]
     fn what_is_asked_for_is_written_as_it_was_asked_for() {
-        for (written, memory, disk) in
-            [("100M", "100M", "100M"), ("100000000", "100M", "100M"), ("64Mi", "64Mi", "64Mi")]
-        {
+        for (written, memory, disk) in [
+            ("100M", "100M", "100M"),
+            ("100000000", "100M", "100M"),
+            ("64Mi", "64Mi", "64Mi"),
+            ("129e6", "129e6", "129e6"),
+        ] {
             let amount = written.parse::<Amount>().unwrap().units().unsigned_abs();
             let requests = Quantities {
                 memory_bytes: Some(amount),

@@ -71,8 +71,8 @@ pub(crate) fn pod_bounds(node: &Node, pod: &Value) -> Result<(Option<u64>, Optio
     Ok((own.quota_us, own.memory_bytes))
 }
 
-/// Asks for other resources.
-fn ask(cluster: &Cluster, containers: &Value) -> Result<()> {
+/// Asks for other resources of containers of the pod `web`.
+pub(crate) fn ask(cluster: &Cluster, containers: &Value) -> Result<()> {
     let patch = json!({ "spec": { "containers": containers } });
     let patch_type = "application/strategic-merge-patch+json";
     cluster.request("PATCH", &format!("{}/resize", path("web")), patch_type, &patch)?;

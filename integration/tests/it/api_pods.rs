@@ -71,11 +71,13 @@ pub(crate) fn patches<'a>(audit: &'a [AuditEvent], pod: &str) -> Vec<&'a Value> 
     audit.iter().filter(of_pod).filter_map(|event| event.request_object.as_ref()).collect()
 }
 
-/// The node has asked for nothing that it may not have, has said of each status whose it is, and has written nothing twice.
+/// The node has asked for nothing that it may not have, has said of each status whose it is, has had each taken, and has written nothing
+/// twice.
 pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
     let audit = cluster.audit()?;
     let refused = cluster::refused(&audit, NODE_NAME);
     ensure!(refused.is_empty(), "the node was refused: {refused:?}");
+    are_taken(&audit)?;
     let is_written = |event: &&AuditEvent| event.is("patch", "pods/status") && event.code() == 200;
     for event in audit.iter().filter(is_written).filter(|event| event.is_by_node(NODE_NAME)) {
         let uid = |object: Option<&Value>| object.map(|object| object["metadata"]["uid"].clone());
@@ -107,7 +109,10 @@ pub(crate) fn is_well_behaved(cluster: &Cluster) -> Result<Vec<AuditEvent>> {
 
 /// The server has taken each status that the node has told.
 pub(crate) fn all_taken(cluster: &Cluster) -> Result<()> {
-    let audit = cluster.audit()?;
+    are_taken(&cluster.audit()?)
+}
+
+fn are_taken(audit: &[AuditEvent]) -> Result<()> {
     let is_refused = |event: &&AuditEvent| event.is("patch", "pods/status") && event.code() == 422;
     let refused: Vec<_> = audit.iter().filter(is_refused).map(|event| &event.request_object).collect();
     ensure!(refused.is_empty(), "the server takes no such status: {refused:?}");

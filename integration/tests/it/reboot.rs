@@ -13,8 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::api_changes::deleted;
-use crate::api_pods::{PODS, all_taken, bound, path, restarts, start};
+use crate::api_changes::{ask, bounds, deleted, is_resized, pending, resources};
+use crate::api_pods::{PODS, all_taken, bound, is_ready, path, restarts, start};
 use crate::crash::dies_at_once;
 use crate::kit::{FOR_EVER, IMAGE, eventually, inside, pod, shell, sleeper};
 use crate::suite::{Test, same, test};
@@ -30,6 +30,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("reboot::what_had_ended_stays_so_and_all_else_runs_again", ended),
         test("reboot::what_ended_of_a_pod_that_goes_on_does_not_run_again", of_the_api),
+        test("reboot::a_resize_that_waits_goes_on_waiting", waits_for_room),
         test("reboot::an_image_has_the_owners_of_its_pods_next_ids", owners),
         test("reboot::layers_of_containers_that_were_never_made_go", layers),
         test("reboot::what_was_half_removed_goes", half_removed),
@@ -102,22 +103,14 @@ fn of_the_api() -> Result<()> {
     let (cluster, mut node) = start(Settings::default())?;
     let starts = node.world.root().join("starts");
     fs::create_dir(&starts)?;
-    let container = |name: &str, pod: &str, then: &str| {
-        let mounts = json!({ "volumeMounts": [{ "name": "starts", "mountPath": "/starts" }] });
-        shell(name, &format!("echo started >> /starts/{pod}-{name}; {then}"), mounts)
-    };
-    let two = |pod: &str, policy: &str| {
-        bound(
-            pod,
-            json!({
-                "restartPolicy": policy,
-                "containers": [container("import", pod, "exit 0"), container("serve", pod, FOR_EVER)],
-                "volumes": [{ "name": "starts", "hostPath": { "path": starts } }],
-            }),
-        )
-    };
     let looping = json!({ "containers": [shell("main", "exit 3", json!({}))] });
-    for pod in [two("never", "Never")?, two("again", "OnFailure")?, bound("loops", looping)?] {
+    let pods = [
+        counting("over", &starts, "Never", &[("import", "exit 0")])?,
+        counting("never", &starts, "Never", &[("import", "exit 0"), ("serve", FOR_EVER)])?,
+        counting("again", &starts, "OnFailure", &[("import", "exit 0"), ("serve", FOR_EVER)])?,
+        bound("loops", looping)?,
+    ];
+    for pod in pods {
         cluster.create(PODS, &pod)?;
     }
     let status_of = |pod: &Value, name: &str| {
@@ -138,6 +131,7 @@ fn of_the_api() -> Result<()> {
         }
     };
     let before = restarts(&cluster.wait_for(&path("loops"), "in a loop", loops(2))?, "main");
+    let over = cluster.wait_for(&path("over"), "over", |pod| pod["status"]["phase"] == "Succeeded")?;
     switch_off(&mut node)?;
     node.containerd.start_again()?;
     node.agent.start()?;
@@ -154,15 +148,72 @@ fn of_the_api() -> Result<()> {
         ensure!(status_of(pod, "import")["imageID"] != "", "{pod}");
     }
     cluster.wait_for(&path("loops"), "in a loop again", loops(before + 1))?;
+    same(
+        "the one that had ended whole, which nothing is told of",
+        &cluster.wait_for(&path("over"), "there", |_| true)?,
+        &over,
+    )?;
     let started =
         |name: &str| -> Result<usize> { Ok(fs::read_to_string(starts.join(name))?.lines().count()) };
-    for (name, count) in [("never-import", 1), ("never-serve", 1), ("again-import", 1), ("again-serve", 2)] {
+    for (name, count) in
+        [("over-import", 1), ("never-import", 1), ("never-serve", 1), ("again-import", 1), ("again-serve", 2)]
+    {
         same(name, started(name)?, count)?;
     }
     all_taken(&cluster)?;
-    deleted(&cluster, &["never", "again", "loops"])?;
+    deleted(&cluster, &["over", "never", "again", "loops"])?;
     node.end()?;
     cluster.end()
+}
+
+/// What is allocated is in no record any more.
+fn waits_for_room() -> Result<()> {
+    let (cluster, mut node) = start(Settings::default())?;
+    let has = |cores: &str| resources((cores, "32Mi"), (cores, "64Mi"));
+    for (pod, cores) in [("web", "100m"), ("beside", "1500m")] {
+        let main = shell("main", FOR_EVER, json!({ "resources": has(cores) }));
+        cluster.create(PODS, &bound(pod, json!({ "containers": [main] }))?)?;
+        cluster.wait_for(&path(pod), "ready", is_ready)?;
+    }
+    ask(&cluster, &json!([{ "name": "main", "resources": has("900m") }]))?;
+    let waits = |pod: &Value| pending(pod).is_some_and(|waits| waits["reason"] == "Deferred");
+    let before = cluster.wait_for(&path("web"), "told that it waits", waits)?;
+    let limits = bounds(&node, &before, "main")?;
+    switch_off(&mut node)?;
+    node.containerd.start_again()?;
+    node.agent.start()?;
+    let is_back = |pod: &Value| is_ready(pod) && restarts(pod, "main") == 1;
+    cluster.wait_for(&path("beside"), "back", is_back)?;
+    let after = cluster.wait_for(&path("web"), "back", is_back)?;
+    same("what it has", bounds(&node, &after, "main")?, limits)?;
+    let shown = |pod: &Value| {
+        let main = &pod["status"]["containerStatuses"][0];
+        json!([main["allocatedResources"], main["resources"], pending(pod)])
+    };
+    same("what is told of it", shown(&after), shown(&before))?;
+    deleted(&cluster, &["beside"])?;
+    let has_all = |pod: &Value| pending(pod).is_none() && is_resized(2)(pod);
+    cluster.wait_for(&path("web"), "resized", has_all)?;
+    all_taken(&cluster)?;
+    deleted(&cluster, &["web"])?;
+    node.end()?;
+    cluster.end()
+}
+
+/// A pod of the API whose containers write down that they were started, each in a file of its own.
+fn counting(pod: &str, starts: &Path, policy: &str, containers: &[(&str, &str)]) -> Result<Value> {
+    let container = |(name, then): &(&str, &str)| {
+        let mounts = json!({ "volumeMounts": [{ "name": "starts", "mountPath": "/starts" }] });
+        shell(name, &format!("echo started >> /starts/{pod}-{name}; {then}"), mounts)
+    };
+    bound(
+        pod,
+        json!({
+            "restartPolicy": policy,
+            "containers": containers.iter().map(container).collect::<Vec<_>>(),
+            "volumes": [{ "name": "starts", "hostPath": { "path": starts } }],
+        }),
+    )
 }
 
 /// Ids of user namespaces are in memory alone: after a reboot a pod may have others, here since it has more of them.

@@ -24,7 +24,6 @@ use super::{
 use crate::{
     id::{OpId, PodName, PodUid},
     node::SourcesHaveSpoken,
-    pod::port::status::Remains,
     time::{Mono, doubled},
 };
 
@@ -73,6 +72,8 @@ struct State {
     telling_since: Option<Mono>,
     /// The status that was wanted last, and what the API made of it: what it writes in another form is not sent again.
     settled: Option<(Arc<Value>, Arc<Value>)>,
+    /// The status that the API refused last: another one is tried at once.
+    refused: Option<Arc<Value>>,
     gone: Option<Gone>,
 }
 
@@ -226,6 +227,10 @@ impl PodSync {
         if !is_told {
             state.changed_at = since.or(state.changed_at);
         }
+        state.refused = match (&answer, &sent) {
+            (Answer::Refused, Sent::Status(wanted, _)) => Some(Arc::clone(wanted)),
+            _ => None,
+        };
         let pause = match answer {
             Answer::Pod(pod) => {
                 if let Sent::Status(wanted, sent) = sent {
@@ -290,11 +295,12 @@ impl PodSync {
         // Each name is looked at once: those that wait come back by their time.
         for _ in 0..self.due.len() {
             let name = self.due.pop_front()?;
-            let state = self.states.entry(name.clone()).or_default();
-            if state.not_before.is_some_and(|at| at > now) {
+            let is_early = self.states.get(&name).is_some_and(|state| state.not_before > Some(now));
+            if is_early && !self.has_another(&name) {
                 self.due.push_back(name);
                 continue;
             }
+            let state = self.states.entry(name.clone()).or_default();
             state.is_queued = false;
             if state.is_open {
                 continue;
@@ -319,6 +325,15 @@ impl PodSync {
             self.forget(&name);
         }
         None
+    }
+
+    /// Whether another status is to be told than the one that was refused.
+    fn has_another(&self, name: &PodName) -> bool {
+        let Some(refused) = self.states.get(name).and_then(|state| state.refused.as_ref()) else {
+            return false;
+        };
+        let next = self.next_call(name);
+        next.is_some_and(|next| matches!(next.sent, Sent::Status(wanted, _) if wanted != *refused))
     }
 
     /// Whether what is to be told may wait for more.
@@ -396,7 +411,7 @@ impl PodSync {
             return Some(next);
         }
         let has_ended = patch::is_terminal(&api.status);
-        let is_to_go = api.is_deleted && node.remains != Remains::Something && has_ended;
+        let is_to_go = api.is_deleted && !node.remains.is_more_than_directories() && has_ended;
         is_to_go.then(|| Next::deletion(api.uid.clone()))
     }
 }

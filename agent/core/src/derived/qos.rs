@@ -4,7 +4,7 @@
 
 use crate::spec::{QosClass, Quantities, Resources};
 
-/// The class of a pod with these resources: the pod's own where it names any, else those of all its containers, init
+/// The class of a pod with these resources: the pod's own where there are some, be they empty, else those of all its containers, init
 /// containers included. Requests must already have their default, the limit.
 #[must_use]
 pub fn class<'a>(pod: Option<&Resources>, containers: impl IntoIterator<Item = &'a Resources>) -> QosClass {

@@ -54,7 +54,7 @@ impl Ends {
             end.has_stopped = true;
             over.stopped = Some(passed);
         }
-        if remains != Remains::Something {
+        if !remains.is_more_than_directories() {
             self.pods.remove(&now.uid);
             over.gone = Some(passed);
         }

@@ -14,8 +14,10 @@ pub fn working(pod: &Pod, status: &PodStatus, remains: Remains) -> (&'static str
     let [sync, terminating, terminated] = LIFECYCLES;
     let [desired, orphan] = CONFIGS;
     let lifecycle = match remains {
-        Remains::Something if status.terminating || status.phase.is_final() => terminating,
-        Remains::Something => sync,
+        Remains::Something | Remains::Leftovers if status.terminating || status.phase.is_final() => {
+            terminating
+        }
+        Remains::Something | Remains::Leftovers => sync,
         Remains::Directories | Remains::NothingToTell => terminated,
     };
     let is_unwanted = status.terminating && pod.deletion.is_none();

@@ -11,7 +11,6 @@ use crate::{
     pod::{
         PodMachine,
         actual::{Life, Stage},
-        port::status::Remains,
         resize,
     },
     spec::{Pod, Source},
@@ -121,7 +120,7 @@ impl Node {
 
 /// Whether it is counted against others.
 pub(super) fn takes_room(life: &Life) -> bool {
-    life.remains() == Remains::Something && !life.has_stopped()
+    life.remains().is_more_than_directories() && !life.has_stopped()
 }
 
 fn rejected(refusal: &Refusal) -> Verdict {

@@ -28,7 +28,7 @@ use crate::{
     metrics::ResizeMeasure,
     observation::{Observation, SandboxReport},
     ops::{Ops, Purpose},
-    pod::{PodMachine, Shared, fit, outcome::Slot, plan::Network, port::status::Remains, pulls::Pulls},
+    pod::{PodMachine, Shared, fit, outcome::Slot, plan::Network, pulls::Pulls},
     spec::{ObjectKey, Source},
     status::PodStatus,
     time::{Mono, Now},
@@ -362,7 +362,7 @@ impl Node {
             self.effects.push_back(withdraw(&mut self.ops, uid.clone()));
             self.is_uncompared = true;
         } else {
-            self.is_uncompared |= self.has_waiting && pod.life().remains() != Remains::Something;
+            self.is_uncompared |= self.has_waiting && !pod.life().remains().is_more_than_directories();
             self.resizes.follow(pod);
             self.index.set(&self.config, pod);
             self.looks.add(uid, now.mono);

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     effect::{Act, Effect},
     id::PodUid,
-    pod::{PodMachine, port::status::Remains},
+    pod::PodMachine,
     record::Goal,
     selinux,
     spec::{Pod, Source},
@@ -141,19 +141,22 @@ impl Node {
         if follows || self.orphans.has(&uid) || self.is_name_undecided(&spec) {
             return;
         }
-        let verdict = self.judge(&spec, now);
+        let allocated = spec.told_allocated.as_ref().unwrap_or(&spec);
+        let verdict = self.judge(allocated, now);
         if let Verdict::Waits = verdict {
             self.has_waiting = true;
             return;
         }
         let mut pod = match &self.boot {
             Boot::Adopting(inherited) if !inherited.is_gone(&uid) => {
-                PodMachine::found(spec, &inherited.observation, now)
+                PodMachine::found(Arc::clone(allocated), &inherited.observation, now)
             }
-            Boot::Waiting | Boot::Adopting(_) | Boot::Done => PodMachine::new(spec, now),
+            Boot::Waiting | Boot::Adopting(_) | Boot::Done => PodMachine::new(Arc::clone(allocated), now),
         };
         if let Verdict::Rejected { reason, message } = verdict {
             pod.reject(&reason, &message, now);
+        } else if !Arc::ptr_eq(pod.spec(), &spec) {
+            pod.update(spec, now.mono);
         }
         // From now on it is withdrawn as any pod.
         self.refused.remove(&uid);
@@ -167,7 +170,7 @@ impl Node {
         if !self.pods.get(uid).is_some_and(|pod| pod.life().lacks_ids()) {
             return;
         }
-        let has_some = |pod: &&PodMachine| pod.life().remains() == Remains::Something;
+        let has_some = |pod: &&PodMachine| pod.life().remains().is_more_than_directories();
         let taken = self.pods.values().filter(has_some).filter_map(|pod| pod.life().record.ids);
         let ids = self.config.pod_ids.give(uid, taken);
         if let Some(pod) = self.pods.get_mut(uid) {
@@ -182,7 +185,7 @@ impl Node {
         if !self.pods.get(uid).is_some_and(|pod| pod.life().lacks_level()) {
             return;
         }
-        let has_some = |pod: &&PodMachine| pod.life().remains() == Remains::Something;
+        let has_some = |pod: &&PodMachine| pod.life().remains().is_more_than_directories();
         let taken = self.pods.values().filter(has_some).flat_map(|pod| pod.life().levels()).collect();
         let level = selinux::free(uid, labels.categories, &taken);
         if let Some(pod) = self.pods.get_mut(uid) {

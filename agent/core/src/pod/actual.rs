@@ -145,13 +145,13 @@ impl Life {
     #[must_use]
     pub fn remains(&self) -> Remains {
         let is_idle = self.actual.containers.values().all(|run| matches!(run, Run::Idle | Run::BackingOff));
-        if self.stage() == Stage::Run || !is_idle || !self.actual.has_only_directories() {
-            return Remains::Something;
-        }
-        if self.spec.ended.is_some() && self.record.containers.is_empty() {
-            Remains::NothingToTell
-        } else {
-            Remains::Directories
+        let is_more = self.stage() == Stage::Run || !is_idle || !self.actual.has_only_directories();
+        let is_to_be_told = self.spec.ended.is_none() || !self.record.containers.is_empty();
+        match (is_more, is_to_be_told) {
+            (true, true) => Remains::Something,
+            (true, false) => Remains::Leftovers,
+            (false, true) => Remains::Directories,
+            (false, false) => Remains::NothingToTell,
         }
     }
 

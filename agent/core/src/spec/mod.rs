@@ -24,7 +24,9 @@ pub use pod::{
     RestartPolicy, Source, Sysctl, ToldRun, Unallocated, UserMode,
 };
 pub use probe::{HttpGet, Probe, ProbeHandler, ProbeKind, ProbePort, Probes};
-pub use resources::{CpuMemory, QosClass, Quantities, Resizable, ResourceField, ResourceSelector, Resources};
+pub use resources::{
+    CpuMemory, QosClass, Quantities, Resizable, ResourceField, ResourceSelector, Resources, is_extended,
+};
 pub use scheduling::{NodeTerm, Operator, Requirement, Scheduling, Toleration, TolerationOperator};
 pub use security::{
     AppArmorProfile, Capabilities, ContainerSecurity, FsGroupChange, PodSecurity, ProcMount, SeLinuxOptions,

@@ -162,6 +162,19 @@ impl QosClass {
             Self::BestEffort => "BestEffort",
         }
     }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Guaranteed, Self::Burstable, Self::BestEffort].into_iter().find(|class| class.as_str() == name)
+    }
+}
+
+/// Whether a resource is a vendor's, of which request and limit are the same. Source: `IsExtendedResourceName` of
+/// `pkg/apis/core/helper/helpers.go`.
+#[must_use]
+pub fn is_extended(resource: &str) -> bool {
+    resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
 /// `resourceFieldRef`.

@@ -85,6 +85,7 @@ pub(crate) fn pod(name: &str, containers: &[&str]) -> Pod {
         started_at: None,
         ended: None,
         have_run: BTreeMap::new(),
+        told_allocated: None,
         readiness_gates: Vec::new(),
         scheduling: Scheduling::default(),
         overhead: Quantities::default(),

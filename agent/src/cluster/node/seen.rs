@@ -61,9 +61,9 @@ fn executing(taint: &Map<String, Value>) -> Option<Taint> {
         .then(|| Taint { key: field("key").unwrap_or_default(), value: field("value").unwrap_or_default() })
 }
 
-/// Resources of vendors, whose amounts are whole.
+/// Resources of vendors and of whoever calls its own Kubernetes' (`kubernetes.io/batch-cpu`), whose amounts are whole.
 fn extended<'a>(amounts: impl Iterator<Item = (&'a String, &'a Value)>) -> BTreeMap<String, u64> {
-    let of_vendors = amounts.filter(|(name, _)| name.contains('/') && !name.contains("kubernetes.io/"));
+    let of_vendors = amounts.filter(|(name, _)| name.contains('/'));
     let read = |(name, amount): (&String, &Value)| {
         let amount: Quantity = amount.as_str()?.parse().ok()?;
         Some((name.clone(), u64::try_from(amount.units()).ok()?))
@@ -145,7 +145,9 @@ mod tests {
             name: "node".to_owned(),
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             taints: vec![taint("down", "yes"), taint("bare", "")],
-            extended: [("example.com/gpu".to_owned(), 1000)].into(),
+            extended: [("example.com/gpu", 1000), ("attachable.kubernetes.io/x", 3)]
+                .map(|(name, amount)| (name.to_owned(), amount))
+                .into(),
             ips: vec![IpAddr::from([192, 0, 2, 1])],
         };
         assert_eq!(info("node", &object), expected);

@@ -43,7 +43,7 @@ pub struct NodePod {
 impl NodePod {
     /// The status, where what the node shows counts whatever the API knows.
     pub(super) fn own_status(&self) -> Option<&Arc<Value>> {
-        (self.remains != Remains::NothingToTell).then_some(&self.status)
+        self.remains.is_to_be_told().then_some(&self.status)
     }
 }
 

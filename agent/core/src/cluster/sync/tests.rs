@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::{event::Event, fixtures, node::Node, spec::Source, time::Now};
+use crate::{event::Event, fixtures, node::Node, pod::port::status::Remains, spec::Source, time::Now};
 
 const FAILED: Answer = Answer::Failed { retry_after: Duration::ZERO };
 const NOW: Mono = Mono(Duration::from_secs(100));
@@ -115,6 +115,8 @@ fn a_pod_is_deleted_when_nothing_of_it_is_left_and_the_api_knows_how_it_ended() 
         (true, Remains::Directories, "Succeeded", true),
         (true, Remains::Directories, "Running", false),
         (true, Remains::Something, "Failed", false),
+        (true, Remains::NothingToTell, "Failed", true),
+        (true, Remains::Leftovers, "Failed", false),
         (false, Remains::Directories, "Failed", false),
     ] {
         let mut sync = listed(vec![ApiPod { is_deleted, ..api("web", 1, json!({"phase": phase})) }]);
@@ -143,6 +145,8 @@ fn a_pod_is_deleted_when_nothing_of_it_is_left_and_the_api_knows_how_it_ended() 
 fn a_pod_that_the_node_never_ran_keeps_its_status() {
     let mut sync = listed(vec![ApiPod { is_deleted: true, ..api("web", 1, json!({"phase": "Succeeded"})) }]);
     let shown = node("web", json!({"phase": "Failed"}));
+    sync.published(uid("web"), NodePod { remains: Remains::Leftovers, ..shown.clone() });
+    assert_eq!(sync.poll_request(NOW), None, "what is left of it goes first");
     sync.published(uid("web"), NodePod { remains: Remains::NothingToTell, ..shown });
     assert_eq!(only(&mut sync, NOW).call, Call::Delete { uid: uid("web") });
 }
@@ -283,6 +287,23 @@ fn pauses_after_refusals_grow_to_a_minute() {
         let at = sync.poll_timeout().unwrap();
         assert_eq!(at.since(now), Duration::from_millis(expected_ms));
         now = at;
+    }
+}
+
+/// Source: `syncPod` of `pkg/kubelet/status/status_manager.go`, which tries each version at once.
+#[test]
+fn another_status_than_the_one_that_was_refused_is_tried_at_once() {
+    let mut sync = listed(vec![api("web", 1, json!({}))]);
+    let mut now = NOW;
+    for phase in ["Running", "Failed", "Running"] {
+        sync.published(uid("web"), node("web", json!({"phase": phase})));
+        for _ in 0..2 {
+            let request = only(&mut sync, now);
+            sync.answered(request.op, Answer::Refused, now, 1.0);
+            assert_eq!(sync.poll_request(now), None, "{phase}: it is tried again later");
+            now = sync.poll_timeout().unwrap();
+        }
+        now = NOW;
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Insufficient, Occupied, Room};
 use crate::{
     derived::totals,
-    spec::{Pod, Quantities},
+    spec::{Pod, Quantities, is_extended},
 };
 
 /// Of what there is too little. Source: `fitsRequest` of `pkg/scheduler/framework/plugins/noderesources/fit.go`.
@@ -15,8 +15,9 @@ pub(super) fn missing(pod: &Pod, here: &Occupied, room: Room<'_>) -> Vec<Insuffi
         missing.push(Insufficient { resource, requested: 1, used: here.pods, capacity });
     }
     for (resource, requested) in amounts(&totals::requests(pod)) {
-        // What the node does not have at all is the cluster's, not the node's.
-        let is_elsewhere = resource.contains('/') && !room.allocatable.extended.contains_key(&resource);
+        // What the node does not have at all is the cluster's, not the node's (`removeMissingExtendedResources` of
+        // `pkg/kubelet/lifecycle/predicate.go`).
+        let is_elsewhere = is_extended(&resource) && !room.allocatable.extended.contains_key(&resource);
         if requested == 0 || is_elsewhere {
             continue;
         }

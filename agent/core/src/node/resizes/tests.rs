@@ -115,6 +115,7 @@ fn nothing_is_judged_before_all_sources_have_spoken() {
 fn those_that_wait_have_their_turns() {
     for (what, first, second, expected) in [
         ("no more before more", pod("b", (100, MIB)), pod("a", (700, MIB)), "b"),
+        ("no more memory before more", pod("b", (100, MIB / 2)), pod("a", (100, 700 * MIB)), "b"),
         ("priority", Pod { priority: 5, ..pod("b", (700, MIB)) }, pod("a", (700, MIB)), "b"),
         ("class", Pod { qos: QosClass::Guaranteed, ..pod("b", (700, MIB)) }, pod("a", (700, MIB)), "b"),
         ("else alike", pod("b", (700, MIB)), pod("a", (700, MIB)), "a"),
@@ -197,5 +198,32 @@ fn what_is_never_allocated_says_why() {
         let mut node = fixtures::node();
         node.cgroups.swap = swap;
         assert_eq!(infeasible(&has, &asked, &node), why, "{what}");
+    }
+}
+
+/// What was allocated is in no record: the machine was switched off. Source: `TestRetryPendingResizes` and its like put what is allocated
+/// in place of what is asked for (`pkg/kubelet/allocation/allocation_manager.go` `AddPod`).
+#[test]
+fn what_waited_before_the_machine_was_switched_off_is_judged_again_from_what_it_had() {
+    for (has, asked, other, expected, others) in [
+        // It was deferred, and is again. Others have the room that it does not take.
+        (400, 5000, 400, (400, true), true),
+        // There is room for it now.
+        (400, 600, 300, (600, false), true),
+        // What it has does not fit any more.
+        (1200, 5000, 100, (1200, false), true),
+    ] {
+        let mut node = node();
+        let allocated = Some(Arc::new(pod("waits", (has, MIB))));
+        let waits = Pod { told_allocated: allocated, ..pod("waits", (asked, MIB)) };
+        tell(&mut node, &[&waits, &pod("other", (other, MIB))]);
+        let (cpu, why) = is(&node, "waits");
+        assert_eq!((cpu, why.is_some()), expected, "{has} {asked}");
+        let is_refused = |name: &str| node.pods[&PodUid::new(name)].life().record.terminal.is_some();
+        assert_eq!(is_refused("waits"), has > 1000, "{has}");
+        assert_eq!(!is_refused("other"), others, "{has} {asked}");
+        let record = &node.pods[&PodUid::new("waits")].life().record;
+        let newest = if has > 1000 { has } else { asked };
+        assert_eq!(record.manifest, pod("waits", (newest, MIB)).manifest);
     }
 }

@@ -42,6 +42,28 @@ pub enum Remains {
     Directories,
     /// The same, and none of its containers was ever begun here since its source told that it had ended: its source knows how.
     NothingToTell,
+    /// More than directories of a pod of which there is nothing to tell either, such as what a reboot left: it is being taken down.
+    Leftovers,
+}
+
+impl Remains {
+    /// Whether more than directories is left.
+    #[must_use]
+    pub fn is_more_than_directories(self) -> bool {
+        match self {
+            Self::Something | Self::Leftovers => true,
+            Self::Directories | Self::NothingToTell => false,
+        }
+    }
+
+    /// Whether the node knows how the pod is, whatever its source has of it.
+    #[must_use]
+    pub fn is_to_be_told(self) -> bool {
+        match self {
+            Self::Something | Self::Directories => true,
+            Self::NothingToTell | Self::Leftovers => false,
+        }
+    }
 }
 
 /// How far publishing is.

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use berth_core::{
     cluster::sync::Answer,
     id::{ImageRef, PodName},
-    pod::port::status::Remains,
     spec::{Pod, Source},
 };
 use serde_json::json;
@@ -260,7 +259,7 @@ impl Chaos {
             let mut here = self.run.node.pods();
             let remains = here.find(|one| *one.uid() == pod.uid).map(|one| one.life().remains());
             // It was ended by others before anything of it began here.
-            if remains == Some(Remains::NothingToTell) {
+            if remains.is_some_and(|remains| !remains.is_to_be_told()) {
                 continue;
             }
             let shown = shown(&self.run.world.statuses[&pod.uid]);

@@ -98,6 +98,7 @@ async fn a_pod_goes_when_nothing_of_it_is_left_and_its_end_stays_as_others_told_
         (Remains::Something, &["status"][..]),
         (Remains::Directories, &["status", "deletion"]),
         (Remains::NothingToTell, &["deletion"]),
+        (Remains::Leftovers, &[]),
     ] {
         assert_eq!(asked(remains), expected, "{remains:?}");
     }
