@@ -179,15 +179,14 @@ impl Log {
         if self.sink.is_full() {
             self.rotate();
         }
-        match self.sink.offer(now(), length) {
+        let mut attempt = self.sink.offer(now(), length);
+        if attempt == Attempt::Reopen && self.reopen(length) {
+            attempt = self.sink.offer(now(), length);
+        }
+        match attempt {
             Attempt::Write => self.put(batch),
             Attempt::WriteOnNewLine => self.put(&[b"\n", batch].concat()),
-            Attempt::Reopen => {
-                if self.reopen(length) {
-                    self.put(batch);
-                }
-            }
-            Attempt::Drop => {}
+            Attempt::Reopen | Attempt::Drop => {}
         }
     }
 
@@ -309,6 +308,23 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
         assert_eq!(fs::read_to_string(dir.path().join(&found[1])).unwrap(), "three lines\n");
+    }
+
+    /// The disk took a part of a line, and takes more again.
+    #[test]
+    fn what_comes_after_a_torn_line_begins_on_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        let mut log = Log::open(Options { path: path.clone(), size_max: None, files_max: 2 });
+        log.write(b"half");
+        log.sink.failed(now(), 4, 4);
+        log.sink.torn();
+        let began = std::time::Instant::now();
+        while fs::read_to_string(&path).unwrap() == "half" {
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing is written any more");
+            log.write(b"next\n");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "half\nnext\n");
     }
 
     #[test]

@@ -213,11 +213,15 @@ pub fn volume_subpath(
     format!("{}/volume-subpaths/{volume}/{container}/{index}", pod_dir(paths, uid))
 }
 
-/// Logs of a pod: `<pod_logs>/<namespace>_<name>_<uid>`, 0755.
+/// Logs of a pod: `<pod_logs>/<namespace>_<name>_<uid>`, 0755. Also where that cannot be a name it ends with the UID, by which it is found
+/// when nothing else is known of the pod.
 #[must_use]
 pub fn pod_logs(paths: &Paths, name: &PodName, uid: &PodUid) -> String {
     let dir = format!("{}_{}_{}", name.namespace, name.name, uid);
-    format!("{}/{}", paths.pod_logs, component(&dir))
+    match component(&dir) {
+        Cow::Borrowed(dir) => format!("{}/{dir}", paths.pod_logs),
+        Cow::Owned(dir) => format!("{}/{dir}_{}", paths.pod_logs, component(uid.as_str())),
+    }
 }
 
 /// Log of one run of a container: `<pod logs>/<container>/<attempt>.log`.

@@ -103,6 +103,13 @@ impl PodRecord {
         self.containers.get(name).filter(|run| run.started_in == Some(self.sandbox))
     }
 
+    /// Whether any run of a container was begun in the current sandbox since all were to begin anew; those whose start failed are none.
+    #[must_use]
+    pub fn was_begun_here(&self, name: &ContainerName) -> bool {
+        let run = self.containers.get(name);
+        run.is_some_and(|run| [run.started_in, run.last_in].contains(&Some(self.sandbox)))
+    }
+
     /// Whether the run was stopped alone, to follow its spec or since a probe failed: then it runs again however it ends. One
     /// that was stopped with its sandbox does what the policy says, as does one whose policy is never to run again, and one whose
     /// postStart hook failed.
@@ -242,6 +249,11 @@ pub struct ContainerRecord {
     pub anew: bool,
     /// The sandbox that the current run was asked to start in; absent until then.
     pub started_in: Option<Attempt>,
+    /// The sandbox that a run before it was in, the last one that was begun; absent when all containers begin anew.
+    pub last_in: Option<Attempt>,
+    /// Whether the current run was seen to run under a shim of others: when that dies, nothing is left by which it could be told from one
+    /// that was never begun.
+    pub has_run: bool,
     /// What the run that was last asked to start was made from.
     pub image: Option<RunImage>,
     /// Set when this run alone is stopped because its spec changed or a probe failed, or with the pod.
@@ -325,7 +337,8 @@ impl ContainerRecord {
             self.id = ContainerId::of(uid, name, self.attempt);
             self.last_exit = Some(exit);
         }
-        self.started_in = None;
+        self.last_in = self.started_in.take().or(self.last_in);
+        self.has_run = false;
         self.stopping = None;
         self.actuated = None;
         self.probed = Probed::default();
@@ -341,6 +354,8 @@ impl ContainerRecord {
             begun_at,
             anew: false,
             started_in: None,
+            last_in: None,
+            has_run: false,
             image: None,
             stopping: None,
             actuated: None,

@@ -1,4 +1,5 @@
-//! Containers under shims of others, which tell the agent nothing themselves: that one has ended is learnt from containerd.
+//! Containers under shims of others, which tell the agent nothing themselves: that one has ended is learnt from containerd. When such a shim
+//! dies, its tasks are gone without a trace but for an event: containerd kills what ran, and tells of its end once.
 
 use std::{
     collections::BTreeMap,
@@ -8,22 +9,38 @@ use std::{
 use berth_core::{
     event::Event,
     id::{ContainerId, SandboxId},
-    observation::{ObservedTask, SandboxReport},
+    observation::{Exit, ObservedTask, SandboxReport},
 };
 use containerd_client::services::v1::{GetContainerRequest, GetRequest};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::{CallError, Containerd, shims::observed_process};
 use crate::{causes::with_causes, clock};
 
-/// Containers that are not followed by way of their shim, with their sandboxes. Clones share them.
+/// How a container ends whose shim has died, where nobody told: containerd kills what is left.
+const KILLED: u32 = 137;
+
+/// Containers that are not followed by way of their shim. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct GroupedTasks(Arc<Mutex<BTreeMap<ContainerId, SandboxId>>>);
+pub struct GroupedTasks(Arc<Mutex<BTreeMap<ContainerId, Followed>>>);
+
+#[derive(Debug)]
+struct Followed {
+    sandbox: SandboxId,
+    /// Whether it was seen to run: then it has ended when there is none.
+    has_run: bool,
+}
 
 impl GroupedTasks {
-    /// Adds a container.
+    /// Adds a container that an earlier agent made, and perhaps began.
     pub fn add(&self, id: &ContainerId, sandbox: &SandboxId) {
-        self.table().insert(id.clone(), sandbox.clone());
+        self.table().insert(id.clone(), Followed { sandbox: sandbox.clone(), has_run: false });
+    }
+
+    /// Adds a container that was begun.
+    pub fn begun(&self, id: &ContainerId, sandbox: &SandboxId) {
+        self.table().insert(id.clone(), Followed { sandbox: sandbox.clone(), has_run: true });
     }
 
     /// Forgets a container that is being removed.
@@ -33,32 +50,57 @@ impl GroupedTasks {
 
     /// The sandboxes of these.
     pub(super) fn sandboxes(&self) -> Vec<SandboxId> {
-        self.table().values().cloned().collect()
+        self.table().values().map(|followed| followed.sandbox.clone()).collect()
     }
 
     /// Reports each container that has ended.
     pub(super) async fn look_at_all(&self, containerd: &Containerd, events: &mpsc::Sender<Event>) {
         let ids: Vec<ContainerId> = self.table().keys().cloned().collect();
         for id in ids {
-            self.look_at(id.as_str(), containerd, events).await;
+            self.look_at(&id, None, containerd, events).await;
         }
     }
 
-    /// Reports a container if it has ended and is one of these.
-    pub(super) async fn look_at(&self, id: &str, containerd: &Containerd, events: &mpsc::Sender<Event>) {
-        let id = ContainerId::from_known(id);
-        let Some(sandbox) = self.table().get(&id).cloned() else { return };
-        match self.task(containerd, &id).await {
-            Ok(ObservedTask::Exited(exit)) => {
-                let report = SandboxReport::Exited { id, exit };
-                // Fails only when the loop has ended.
-                drop(events.send(Event::Sandbox { id: sandbox, report }).await);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                tracing::debug!(error = with_causes(&error), "an ended container could not be looked at");
-            }
+    /// Reports a container if it has ended and is one of these. `told` is its end by an event.
+    pub(super) async fn look_at(
+        &self,
+        id: &ContainerId,
+        told: Option<Exit>,
+        containerd: &Containerd,
+        events: &mpsc::Sender<Event>,
+    ) {
+        if !self.table().contains_key(id) {
+            return;
         }
+        let task = self.task(containerd, id).await.inspect_err(|error| {
+            tracing::debug!(error = with_causes(error), "an ended container could not be looked at");
+        });
+        let Some((sandbox, exit)) = self.end_of(id, told, task.ok()) else { return };
+        let report = SandboxReport::Exited { id: id.clone(), exit };
+        // Fails only when the loop has ended.
+        drop(events.send(Event::Sandbox { id: sandbox, report }).await);
+    }
+
+    /// The end of a container by what containerd has of it, if anything, and what was told.
+    fn end_of(
+        &self,
+        id: &ContainerId,
+        told: Option<Exit>,
+        task: Option<ObservedTask>,
+    ) -> Option<(SandboxId, Exit)> {
+        let mut table = self.table();
+        let followed = table.get_mut(id)?;
+        let exit = match task {
+            Some(ObservedTask::Exited(exit)) => Some(exit),
+            Some(ObservedTask::Absent) if followed.has_run => Some(told.unwrap_or_else(killed)),
+            Some(ObservedTask::Running { .. }) => {
+                followed.has_run = true;
+                None
+            }
+            None if followed.has_run => told,
+            _ => None,
+        };
+        Some((followed.sandbox.clone(), exit?))
     }
 
     /// What containerd says of a container's task.
@@ -80,7 +122,63 @@ impl GroupedTasks {
         Ok(observed_process(&process, created_at))
     }
 
-    fn table(&self) -> MutexGuard<'_, BTreeMap<ContainerId, SandboxId>> {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<ContainerId, Followed>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn killed() -> Exit {
+    Exit { code: KILLED, started_at: None, finished_at: Timestamp::now(), oom_killed: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_that_ran_and_is_not_there_has_ended() {
+        let (id, sandbox) = (ContainerId::from_known("c"), SandboxId::from_known("s"));
+        let exit =
+            |code| Exit { code, started_at: None, finished_at: Timestamp::UNIX_EPOCH, oom_killed: false };
+        let running = || ObservedTask::Running { pid: 7, started_at: Timestamp::UNIX_EPOCH };
+        for (has_run, told, task, expected) in [
+            (true, None, Some(running()), None),
+            (true, Some(exit(3)), Some(running()), None),
+            (true, Some(exit(3)), Some(ObservedTask::Exited(exit(4))), Some(4)),
+            (false, None, Some(ObservedTask::Exited(exit(4))), Some(4)),
+            (true, Some(exit(3)), Some(ObservedTask::Absent), Some(3)),
+            (true, None, Some(ObservedTask::Absent), Some(137)),
+            // It was made and not begun.
+            (false, Some(exit(3)), Some(ObservedTask::Absent), None),
+            (false, None, Some(ObservedTask::Absent), None),
+            // Containerd does not answer.
+            (true, Some(exit(3)), None, Some(3)),
+            (true, None, None, None),
+            (false, Some(exit(3)), None, None),
+            (true, Some(exit(3)), Some(ObservedTask::Created), None),
+            (true, None, Some(ObservedTask::Unknown), None),
+        ] {
+            let tasks = GroupedTasks::default();
+            if has_run {
+                tasks.begun(&id, &sandbox);
+            } else {
+                tasks.add(&id, &sandbox);
+            }
+            let end = tasks.end_of(&id, told, task.clone()).map(|(_, exit)| exit.code);
+            assert_eq!(end, expected, "{has_run} {told:?} {task:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_an_earlier_agent_began_is_followed_once_it_was_seen() {
+        let (id, sandbox) = (ContainerId::from_known("c"), SandboxId::from_known("s"));
+        let tasks = GroupedTasks::default();
+        tasks.add(&id, &sandbox);
+        let running = ObservedTask::Running { pid: 7, started_at: Timestamp::UNIX_EPOCH };
+        assert_eq!(tasks.end_of(&id, None, Some(running)), None);
+        let end = tasks.end_of(&id, None, Some(ObservedTask::Absent));
+        assert_eq!(end.map(|(of, exit)| (of, exit.code)), Some((sandbox, 137)));
+        tasks.forget(&id);
+        assert_eq!(tasks.end_of(&id, None, Some(ObservedTask::Absent)), None);
     }
 }

@@ -1,17 +1,23 @@
 //! Whether containerd is there. Its event stream tells: while it is open, so is the connection. When it ends the core is
 //! told that the runtime is down, and once containerd answers again, everything is read anew (invariant 3).
 //!
-//! The events themselves are only hints that a task under another shim than ours has ended; that is then looked up.
+//! The events themselves are only hints that a task under another shim than ours has ended; that is then looked up. Where nothing is left to
+//! be found they are all that tells how it ended.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use berth_core::{event::Event, id::SandboxId};
+use berth_core::{
+    event::Event,
+    id::{ContainerId, SandboxId},
+    observation::Exit,
+};
 use containerd_client::{events::TaskExit, services::v1::SubscribeRequest, types::Envelope};
+use jiff::Timestamp;
 use prost::Message;
 use tokio::sync::mpsc;
 
 use super::{CallError, Cause, ConnectError, Containerd, GroupedTasks, Shims, observe};
-use crate::{causes::with_causes, config::Config};
+use crate::{causes::with_causes, clock, config::Config};
 
 /// First wait before containerd is tried again; doubled up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -118,12 +124,14 @@ impl Watch {
 
     async fn hint(&self, envelope: &Envelope) {
         let Some(event) = envelope.event.as_ref() else { return };
-        match TaskExit::decode(event.value.as_slice()) {
-            Ok(exit) if exit.id == exit.container_id => {
-                self.grouped.look_at(&exit.container_id, &self.containerd, &self.events).await;
-            }
-            Ok(_) | Err(_) => {}
+        let Ok(told) = TaskExit::decode(event.value.as_slice()) else { return };
+        if told.id != told.container_id {
+            return;
         }
+        let finished_at = told.exited_at.as_ref().and_then(clock::of_proto).unwrap_or_else(Timestamp::now);
+        let exit = Exit { code: told.exit_status, started_at: None, finished_at, oom_killed: false };
+        let id = ContainerId::from_known(told.container_id);
+        self.grouped.look_at(&id, Some(exit), &self.containerd, &self.events).await;
     }
 
     /// Sandboxes that the agent has to do with.

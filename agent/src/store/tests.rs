@@ -36,6 +36,8 @@ fn container() -> ContainerRecord {
         begun_at: mono(90),
         anew: true,
         started_in: Some(2),
+        last_in: Some(1),
+        has_run: true,
         image: Some(RunImage {
             name: "docker.io/library/web:1".to_owned(),
             id: "sha256:ab".to_owned(),
@@ -63,20 +65,34 @@ fn container() -> ContainerRecord {
     }
 }
 
+/// One after the other, by a match that misses none.
+fn all_conditions() -> Vec<ConditionKind> {
+    use ConditionKind::{
+        AllContainersRestarting, ContainersReady, DisruptionTarget, Initialized, PodReadyToStartContainers,
+        PodResizeInProgress, PodResizePending, PodScheduled, Ready,
+    };
+    let next = |kind: &ConditionKind| match kind {
+        PodResizePending => Some(PodResizeInProgress),
+        PodResizeInProgress => Some(DisruptionTarget),
+        DisruptionTarget => Some(PodReadyToStartContainers),
+        PodReadyToStartContainers => Some(Initialized),
+        Initialized => Some(Ready),
+        Ready => Some(ContainersReady),
+        ContainersReady => Some(PodScheduled),
+        PodScheduled => Some(AllContainersRestarting),
+        AllContainersRestarting => None,
+    };
+    std::iter::successors(Some(PodResizePending), next).collect()
+}
+
 fn record() -> PodRecord {
     let mono = |seconds| Mono(Duration::from_secs(seconds));
     let since = Timestamp::from_second(6).unwrap();
-    let conditions = [
-        (ConditionKind::PodReadyToStartContainers, true),
-        (ConditionKind::Initialized, true),
-        (ConditionKind::Ready, false),
-        (ConditionKind::ContainersReady, false),
-        (ConditionKind::PodScheduled, true),
-        (ConditionKind::PodResizePending, true),
-        (ConditionKind::PodResizeInProgress, true),
-        (ConditionKind::AllContainersRestarting, true),
-    ]
-    .map(|(kind, holds)| (kind, Transition { holds, since }));
+    let conditions = all_conditions();
+    let conditions = conditions.into_iter().map(|kind| {
+        let holds = !matches!(kind, ConditionKind::Ready | ConditionKind::ContainersReady);
+        (kind, Transition { holds, since })
+    });
     PodRecord {
         uid: PodUid::new("0b1c-22"),
         name: PodName { namespace: "default".to_owned(), name: "web-node".to_owned() },
@@ -107,7 +123,7 @@ fn record() -> PodRecord {
             VolumeImage { name: "docker.io/library/data:1".to_owned(), chain_id: "sha256:01".to_owned() },
         )]),
         containers: BTreeMap::from([(ContainerName::new("web"), container())]),
-        conditions: BTreeMap::from(conditions),
+        conditions: conditions.collect(),
         replacing: Some(TerminationRecord { began: mono(30), deadline: mono(60) }),
         restarting: Some(TerminationRecord { began: mono(35), deadline: mono(37) }),
         termination: Some(TerminationRecord { began: mono(40), deadline: mono(70) }),

@@ -28,7 +28,7 @@ use self::volume::WireVolumeImage;
 pub(super) const VERSION: u32 = 2;
 
 /// Every condition that a record can hold. One that is missing here would be forgotten, which a test shows.
-const CONDITIONS: [ConditionKind; 8] = [
+const CONDITIONS: [ConditionKind; 9] = [
     ConditionKind::PodReadyToStartContainers,
     ConditionKind::Initialized,
     ConditionKind::Ready,
@@ -37,6 +37,7 @@ const CONDITIONS: [ConditionKind; 8] = [
     ConditionKind::PodResizePending,
     ConditionKind::PodResizeInProgress,
     ConditionKind::AllContainersRestarting,
+    ConditionKind::DisruptionTarget,
 ];
 
 /// Why a record cannot be understood.
@@ -206,6 +207,12 @@ struct WireContainer {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     anew: bool,
     started_in: Option<u32>,
+    /// Absent in records of earlier agents, which did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_in: Option<u32>,
+    /// Absent unless it runs under a shim of others, and in records of earlier agents.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_run: bool,
     image: Option<WireImage>,
     stopping: Option<WireTermination>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

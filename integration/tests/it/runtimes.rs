@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::{Settings, berth_output};
 use berth_integration::components;
 use berth_integration::containerd::ctr;
@@ -281,10 +281,37 @@ fn grouped_life() -> Result<()> {
     same("the container beside", other(&last)?, beside)?;
     // As its first process it is not ended by a signal that it does not wait for yet.
     logged(&last, "main", "up")?;
+    loses_its_shim(&mut node, &last)?;
+    node.ready("stock")?;
     node.remove("stock")?;
     node.gone("stock")?;
     same("its last words", fs::read_to_string(dir.join("end"))?.as_str(), "polite\n")?;
     node.end()
+}
+
+/// The shim dies, and with it all that could tell of its containers; at last while the agent is away.
+fn loses_its_shim(node: &mut Node, pod: &PodState) -> Result<()> {
+    let shim = |pod: &PodState| -> Result<Pid> {
+        let status = files::read(format!("/proc/{}/status", task_pid(pod.container_id("main")?)?))?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).context("no parent")?;
+        Ok(Pid::from_raw(parent.trim().parse()?))
+    };
+    let before = pod.restarts("main");
+    kill(shim(pod)?, Signal::SIGKILL)?;
+    let pod = node.wait("stock", "up again after its shim died", POD_LIMIT, |pod| {
+        pod.is_ready() && pod.restarts("main") == before + 1 && pod.restarts("other") == 1
+    })?;
+    same("code", pod.container("main")["lastState"]["terminated"]["exitCode"].as_u64(), Some(137))?;
+    logged(&pod, "main", "up")?;
+    let shim = shim(&pod)?;
+    node.agent.kill()?;
+    kill(shim, Signal::SIGKILL)?;
+    eventually("the shim to end", &false, || Ok(Path::new(&format!("/proc/{shim}")).exists()))?;
+    node.agent.start()?;
+    let pod = node.wait("stock", "up again after its shim died unseen", POD_LIMIT, |pod| {
+        pod.is_ready() && pod.restarts("main") == before + 2 && pod.restarts("other") == 2
+    })?;
+    logged(&pod, "main", "up").map(drop)
 }
 
 fn unknown() -> Result<()> {

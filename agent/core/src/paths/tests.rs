@@ -72,6 +72,20 @@ fn a_shims_socket_fits_an_address() {
     assert_eq!(netns(&id), format!("/run/netns/berth-{}", &id.as_str()[..20]));
 }
 
+/// A pod's name may have 253 characters, beside its namespace of 63.
+#[test]
+fn logs_end_with_the_uid_whatever_their_pod_is_called() {
+    let (paths, uid) = (paths(), PodUid::new("0b1c-2d"));
+    let logs = |name: &str| pod_logs(&paths, &PodName { namespace: "shop".into(), name: name.into() }, &uid);
+    for name in ["web", &"n".repeat(253), "a/../b"] {
+        let dir = logs(name);
+        let last = dir.rsplit('/').next().unwrap();
+        assert!(last.ends_with("_0b1c-2d") && last.len() <= NAME_BYTES_MAX, "{dir}");
+        assert_eq!(dir, format!("/var/log/pods/{last}"));
+    }
+    assert_ne!(logs(&"n".repeat(253)), logs(&"n".repeat(252)));
+}
+
 #[test]
 fn a_link_is_cut_to_a_file_name() {
     let name = PodName { namespace: "n".repeat(63), name: "p".repeat(253) };

@@ -74,6 +74,7 @@ impl PodMachine {
             let uid = &self.life.record.uid;
             let Some(record) = self.life.record.containers.get_mut(&name) else { continue };
             record.renew(uid, &name);
+            record.last_in = None;
             record.begun_at = now;
             record.anew = true;
             self.set_run(&name, Run::Idle);
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(pod.life.record.restarting, None);
         assert_eq!(pod.life.record.containers.keys().collect::<Vec<_>>(), [&one]);
         let record = &pod.life.record.containers[&one];
-        assert_eq!((record.attempt, record.anew, record.started_in), (1, true, None));
+        assert_eq!((record.attempt, record.anew, record.started_in, record.last_in), (1, true, None, None));
         assert_eq!(record.begun_at, now.mono);
         assert_eq!(record.id, ContainerId::of(pod.uid(), &one, 1));
         assert_eq!(record.last_exit.as_ref().map(|exit| exit.exit.code), Some(42));

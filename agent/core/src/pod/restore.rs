@@ -239,6 +239,7 @@ impl PodMachine {
             }
             ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
+            ObservedTask::Absent if self.has_run(name) => self.ended(name, self.lost(now), now),
             ObservedTask::Created | ObservedTask::Starting | ObservedTask::Absent | ObservedTask::Unknown
                 if alive != Alive::No =>
             {
@@ -261,6 +262,10 @@ impl PodMachine {
             | ObservedTask::Absent
             | ObservedTask::Unknown => self.ended(name, self.lost(now), now),
         }
+    }
+
+    fn has_run(&self, name: &ContainerName) -> bool {
+        self.life.record.containers.get(name).is_some_and(|record| record.has_run)
     }
 
     /// The end of a run that is not there any more.
@@ -425,5 +430,43 @@ mod tests {
         let ran_since = Timestamp::from_second(900).ok();
         let none = String::new();
         assert_eq!(ends, [(137, None, ran_since, none.clone()), (255, Some("Unknown".into()), None, none)]);
+    }
+
+    /// The shim of another that both were under is gone, and with it what it knew; what holds their sandbox is there.
+    #[test]
+    fn a_run_that_went_with_its_shim_is_over_and_one_that_was_never_begun_begins() {
+        let now = Now { mono: Mono(std::time::Duration::from_secs(500)), wall: at(1000) };
+        let container = fixtures::container("web");
+        let spec =
+            Arc::new(Pod { restart_policy: RestartPolicy::Never, ..fixtures::pod(vec![container.clone()]) });
+        let id = ContainerId::of(&spec.uid, &container.name, 0);
+        let mut record = PodRecord::first(&spec, now.wall);
+        let sandbox = ObservedSandbox {
+            id: record.sandbox_id.clone(),
+            pod: spec.uid.clone(),
+            attempt: 0,
+            ready: true,
+            pid: 0,
+        };
+        let seen = ObservedContainer {
+            id: id.clone(),
+            pod: spec.uid.clone(),
+            name: container.name.clone(),
+            attempt: 0,
+            sandbox: Some(sandbox.id.clone()),
+            hash: 0,
+            task: ObservedTask::Absent,
+        };
+        let observation =
+            Observation { sandboxes: vec![sandbox], containers: vec![seen], ..Observation::default() };
+        for has_run in [true, false] {
+            let begun = ContainerRecord::begun(id.clone(), 0, Mono(std::time::Duration::from_secs(400)));
+            let run = ContainerRecord { started_in: Some(0), has_run, ..begun };
+            record.containers.insert(container.name.clone(), run);
+            let pod = PodMachine::restored(record.clone(), Arc::clone(&spec), &observation, now);
+            let end = pod.life.record.containers[&container.name].exit.as_ref().map(|end| end.exit.code);
+            assert_eq!(end, has_run.then_some(137));
+            assert_eq!(matches!(pod.life.run(&container.name), Run::Preparing(_)), !has_run);
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::{
     restart_all::removed,
 };
 use crate::{
+    derived::termination,
     id::ContainerName,
     observation::Exit,
     record::{ExitRecord, PostStart},
@@ -108,6 +109,8 @@ impl PodMachine {
         at: Mono,
     ) {
         let is_restarting = self.life.record.restarting.is_some();
+        // What no status shows is not kept: records are written whole.
+        let message = termination::share(&message, self.life.spec.all_containers().count()).to_owned();
         if let Some(record) = self.life.record.containers.get_mut(name) {
             let (message, reason) = if is_restarting && record.stopping.is_some() {
                 removed(message, reason)

@@ -14,6 +14,7 @@ use berth_core::{
             image::{ImageFor, ImageUse},
             pull_backoff::PullBackoff,
             removal::{Leftover, Removal},
+            start::{Asked, Starting},
             termination::TerminationMessage,
             volume::Refresh,
         },
@@ -21,7 +22,7 @@ use berth_core::{
         step::{Plan, PodResource, Step},
     },
     record::{EndedBy, Goal, RestartBackoff, TerminalRecord, TerminationRecord},
-    spec::{ImagePullPolicy, RestartPolicy, Source},
+    spec::{ImagePullPolicy, Pod, RestartPolicy, Source, Sysctl},
     time::Mono,
 };
 
@@ -80,6 +81,48 @@ fn a_new_pod_begins_everything_that_data_allows_at_once() {
         steps.contains(&Step::Ensure(PodResource::Network))
             && steps.contains(&Step::Ensure(PodResource::Sandbox))
     );
+}
+
+/// Source: `RunPodSandbox` of containerd `internal/cri/server/sandbox_run.go`, which sets sysctls after ADD.
+#[test]
+fn what_a_pod_sets_in_its_network_is_set_after_cni() {
+    for (sysctl, waits) in [
+        ("net.ipv4.tcp_keepalive_time", true),
+        ("net.ipv4.conf.eth0.rp_filter", true),
+        ("kernel.shm_rmid_forced", false),
+        ("netfilter.x", false),
+    ] {
+        let mut pod = Pod::clone(&pods::pod("web", &["web"]));
+        pod.security.sysctls = vec![Sysctl { name: sysctl.to_owned(), value: "1".to_owned() }];
+        let mut life = furnished(pod);
+        life.actual = Actual::fresh();
+        life.actual.netns = Resource::Ready("/run/netns/x".into());
+        let sandbox = Step::Ensure(PodResource::Sandbox);
+        assert_eq!(planned(&life).steps.contains(&sandbox), !waits, "{sysctl}");
+        life.actual.network = Resource::Ready(());
+        assert!(planned(&life).steps.contains(&sandbox), "{sysctl}");
+    }
+}
+
+#[test]
+fn of_many_ephemeral_containers_two_begin_at_once() {
+    let all = ["debug-a", "debug-b", "debug-c"];
+    let mut pod = pods::pod("web", &["web"]);
+    all.into_iter().for_each(|one| pods::debug(&mut pod, one, None));
+    let mut life = furnished(pod);
+    runs(&mut life, "web");
+    all.into_iter().for_each(|one| prepared(&mut life, one));
+    let starts = |names: &[&str]| names.iter().map(|one| Step::Start(name(one))).collect::<Vec<_>>();
+    assert_eq!(planned(&life).steps, starts(&["debug-a", "debug-b"]));
+    let Some(Run::Preparing(prepared)) = life.actual.containers.remove(&name("debug-a")) else {
+        panic!("it is prepared")
+    };
+    let (op, asked, end) = (OpId(1), Asked::Start, None);
+    let starting = Starting { op, asked, prepared, end, may_have_run: false };
+    life.actual.containers.insert(name("debug-a"), Run::Starting(starting));
+    assert_eq!(planned(&life).steps, starts(&["debug-b"]));
+    runs(&mut life, "debug-a");
+    assert_eq!(planned(&life).steps, starts(&["debug-b", "debug-c"]));
 }
 
 #[test]

@@ -165,7 +165,7 @@ impl Grouped<'_> {
 
     /// Its end is looked for from now on.
     pub(super) fn follow(self, sandbox: &SandboxId, container: &ContainerId) {
-        self.host.grouped.add(container, sandbox);
+        self.host.grouped.begun(container, sandbox);
     }
 
     fn dir(self, sandbox: &SandboxId) -> PathBuf {

@@ -27,6 +27,8 @@ impl From<&ContainerRecord> for WireContainer {
             begun_at: record.begun_at.0,
             anew: record.anew,
             started_in: record.started_in,
+            last_in: record.last_in,
+            has_run: record.has_run,
             image: record.image.as_ref().map(|image| WireImage {
                 name: image.name.clone(),
                 id: image.id.clone(),
@@ -117,6 +119,8 @@ impl WireContainer {
             begun_at: mono(self.begun_at),
             anew: self.anew,
             started_in: self.started_in,
+            last_in: self.last_in,
+            has_run: self.has_run,
             image: self.image.map(|image| RunImage {
                 name: image.name,
                 id: image.id,

@@ -8,7 +8,7 @@
 
 use super::{Planner, stop::Turn};
 use crate::{
-    id::ImageRef,
+    id::{ContainerName, ImageRef},
     pod::{
         actual::{Life, Preparing, Run, Running},
         image_need::{mounts, of_volume},
@@ -22,6 +22,9 @@ use crate::{
     },
     spec::{Container, ContainerKind, Hook, HookMoment, Volume},
 };
+
+/// Ephemeral containers of a pod that are being started at once: two, so that one that hangs holds up no other.
+const EPHEMERAL_AT_ONCE: usize = 2;
 
 impl Planner<'_> {
     /// Starts what is in turn, once the pod has all it needs.
@@ -66,16 +69,23 @@ impl Planner<'_> {
             && are_volumes_there()
     }
 
+    /// Few at a time: there may be hundreds, each with a place among all starts of the node. A kubelet starts one after another.
     fn ephemeral_containers(&mut self) {
-        for container in &self.life.spec.ephemeral_containers {
+        let all = &self.life.spec.ephemeral_containers;
+        let is_starting = |name: &ContainerName| matches!(self.life.run(name), Run::Starting(_));
+        let starting = all.iter().filter(|one| is_starting(&one.name)).count();
+        let mut room = EPHEMERAL_AT_ONCE.saturating_sub(starting);
+        for container in all {
             let Run::Preparing(preparing) = self.life.run(&container.name) else { continue };
-            if target(self.life, container).is_ok() {
-                self.start_when_ready(container, preparing);
-            } else if self.life.may_have_run(&container.name) {
+            let has_target = target(self.life, container).is_ok();
+            if !has_target && self.life.may_have_run(&container.name) {
                 self.look(container, preparing);
-            } else if preparing.refused.is_none() {
+            } else if has_target || preparing.refused.is_none() {
                 // That its target does not run is told once: then it waits until that does, however long.
-                self.start_when_ready(container, preparing);
+                if room > 0 && self.readiness(container, preparing) == Readiness::Ready {
+                    room -= 1;
+                    self.push(Step::Start(container.name.clone()));
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ pub(in crate::pod) mod record;
 pub mod removal;
 pub mod resize;
 pub mod rootfs;
+mod run_image;
 pub mod sandbox;
 pub mod signal;
 pub mod start;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use oci_spec::runtime::User;
 
 use crate::{
     config::NodeConfig,
@@ -23,15 +22,16 @@ use crate::{
         port::{
             hook::Hooking,
             image::{ImageFor, ImageUse},
+            run_image::{run_image, user},
             signal::Stop,
         },
         resource::{Resource, Retry},
         target::{Target, target},
         text::about,
     },
-    record::{Hooked, Probed, RunImage},
+    record::{Hooked, Probed},
     spec::{Container, CpuMemory, EnvSource, FileKeyRef, Pod},
-    status::{NetworkStatus, RunUser, Severity},
+    status::{NetworkStatus, Severity},
     time::{Mono, Now},
     users::HostIds,
 };
@@ -259,6 +259,14 @@ impl PodMachine {
         self.set_run(name, Run::Starting(starting));
     }
 
+    /// A sandbox without a process of its own tells nothing of runs that went with their shim.
+    fn remember_run(&mut self, name: &ContainerName) {
+        let has_process = self.life.actual.sandbox.ready().is_none_or(|up| up.pid != 0);
+        if let Some(record) = self.life.record.containers.get_mut(name).filter(|_| !has_process) {
+            record.has_run = true;
+        }
+    }
+
     /// Takes the outcome of a start, or of a look at one.
     pub(in crate::pod) fn started(
         &mut self,
@@ -282,6 +290,7 @@ impl PodMachine {
                 return match starting.end {
                     None => {
                         self.sandbox_answered(known_at);
+                        self.remember_run(name);
                         let (pid, stop, hook) = (Some(pid), Stop::No, Hooking::No);
                         let is_trusted = false;
                         self.runs(name, Running { pid, started_at, known_at, hash, stop, hook, is_trusted });
@@ -437,24 +446,6 @@ fn request(
     }))
 }
 
-/// One that has no tag is shown by its id.
-fn run_image(image: &ImageInfo, user: Option<RunUser>) -> RunImage {
-    RunImage {
-        name: image.tag.clone().unwrap_or_else(|| image.id.clone()),
-        id: image.repo_digest.clone().unwrap_or_else(|| image.id.clone()),
-        stop_signal: image.config.stop_signal.clone(),
-        user,
-    }
-}
-
-fn user(user: &User) -> RunUser {
-    RunUser {
-        uid: user.uid(),
-        gid: user.gid(),
-        supplemental_groups: user.additional_gids().clone().unwrap_or_default(),
-    }
-}
-
 /// The failure of a start whose earlier try may have worked: a later one that failed for sure does not tell of that, nor does
 /// a look that failed.
 fn still_unknown(asked: Asked, prepared: &Preparing, failure: Failure) -> Failure {
@@ -496,30 +487,4 @@ fn was_unanswered(prepared: &Preparing) -> bool {
 
 fn is_no_answer(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Unknown | FailureKind::RuntimeDown)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixtures;
-
-    #[test]
-    fn a_run_shows_a_tag_and_a_digest_of_its_image_or_its_id() {
-        let (tag, digest, id) = ("r.example/a:1", "r.example/a@sha256:03", "sha256:01");
-        for (known_tag, known_digest, expected) in [
-            (Some(tag), Some(digest), (tag, digest)),
-            (Some(tag), None, (tag, id)),
-            (None, Some(digest), (id, digest)),
-            (None, None, (id, id)),
-        ] {
-            let image = ImageInfo {
-                name: digest.into(),
-                tag: known_tag.map(Into::into),
-                repo_digest: known_digest.map(Into::into),
-                ..fixtures::image()
-            };
-            let shown = run_image(&image, None);
-            assert_eq!((shown.name.as_str(), shown.id.as_str()), expected, "{known_tag:?} {known_digest:?}");
-        }
-    }
 }

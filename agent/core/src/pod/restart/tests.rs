@@ -86,6 +86,8 @@ fn ended(begun_at: u64, at: u64, delay_ms: u64) -> (ContainerRecord, ExitRecord)
         anew: false,
         actuated: None,
         started_in: Some(0),
+        last_in: None,
+        has_run: false,
         image: None,
         stopping: None,
         probed: Probed::default(),
