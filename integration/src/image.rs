@@ -113,6 +113,12 @@ impl Image {
 }
 
 impl Layer {
+    /// The same content, of which the image is to say that it is that of another.
+    #[must_use]
+    pub fn claiming(self, other: &Self) -> Self {
+        Self { diff_id: other.diff_id.clone(), ..self }
+    }
+
     /// Busybox, its applets as links, accounts and a directory for everybody.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ struct State {
     begun: usize,
     tokens: usize,
     token_requests: Vec<Value>,
+    tokens_live: Option<i64>,
     is_down: bool,
     ignores_selectors: bool,
     /// Watches that are refused yet.
@@ -89,6 +90,11 @@ impl Fake {
         let mut state = self.0.lock().unwrap();
         state.is_down = is_down;
         state.watches.clear();
+    }
+
+    /// Tokens live for so many seconds from now on, whatever is asked for (`--service-account-max-token-expiration`).
+    pub(super) fn tokens_live(&self, seconds: i64) {
+        self.0.lock().unwrap().tokens_live = Some(seconds);
     }
 
     /// So many watches are refused from now on: the server does not know yet what this node may read.
@@ -175,6 +181,9 @@ impl Fake {
         state.token_requests.push(asked.clone());
         let mut answer = asked.clone();
         answer["metadata"] = json!({});
+        if let Some(seconds) = state.tokens_live {
+            answer["spec"]["expirationSeconds"] = json!(seconds);
+        }
         answer["status"] = json!({"token": format!("token-{}", state.tokens), "expirationTimestamp": "2001-01-01T00:00:00Z"});
         whole(201, &answer)
     }

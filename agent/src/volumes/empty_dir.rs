@@ -406,6 +406,13 @@ mod tests {
             assert_eq!(mode_and_group(&path).0, 0o1777, "a tmpfs says its own");
             let found = rustix::fs::statvfs(&path).unwrap();
             assert_eq!(found.f_blocks * found.f_frsize, 1 << 20);
+            let (other, flags) = (dir.path().join("other"), MsFlags::empty());
+            fs::create_dir(&other).unwrap();
+            let has_noswap = mount(None::<&str>, &other, Some("tmpfs"), flags, Some("noswap")).is_ok();
+            let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+            let ends = format!(" {} ", path.display());
+            let line = table.lines().find(|line| line.contains(&ends)).unwrap();
+            assert_eq!(line.split([' ', ',']).any(|option| option == "noswap"), has_noswap, "{line}");
             super::super::unmount_below(dir.path()).unwrap();
             assert!(!is_mount_point(&path).unwrap());
         });

@@ -210,8 +210,13 @@ pub const EXPLAINED: &[Explained] = &[
         at: PODS,
         is: |finding| {
             let Difference { path, ours, theirs } = &finding.difference;
-            let given_up =
-                ["context canceled", "context deadline exceeded", "connection refused", "i/o timeout"];
+            let given_up = [
+                "context canceled",
+                "context deadline exceeded",
+                "connection refused",
+                "i/o timeout",
+                "container is in CONTAINER_EXITED state",
+            ];
             let is_such = |line: &str| {
                 line.contains(" | Unhealthy | ") && given_up.iter().any(|words| line.contains(words))
             };

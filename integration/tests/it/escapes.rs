@@ -81,7 +81,7 @@ fn race(runtime: &str) -> Result<()> {
     fs::create_dir(&shared)?;
     fs::create_dir(&outside)?;
     let exchange = format!(
-        "cd /v; mkdir real; ln -s {} link; echo ready; while :; do mv -T real d; mv -T d real; mv -T link d; mv -T d link; done",
+        "cd /v; while :; do mkdir real; mv -T real d; rm -rf d; ln -s {} link; mv -T link d; rm -rf d; echo >> rounds; done",
         outside.display()
     );
     let volume = json!([{ "name": "v", "hostPath": { "path": shared } }, { "name": "e", "emptyDir": {} }]);
@@ -91,6 +91,8 @@ fn race(runtime: &str) -> Result<()> {
         &pod("thief", json!({ "containers": [shell("main", &exchange, mount)], "volumes": volume })),
     )?;
     node.ready("thief")?;
+    let rounds = || fs::read_to_string(shared.join("rounds")).map_or(0, |rounds| rounds.len());
+    eventually("the race to begin", &true, || Ok(rounds() > 0))?;
     let victims: Vec<Value> = (0..VICTIMS)
         .map(|number| {
             let mounts = json!({ "volumeMounts": [
@@ -106,6 +108,9 @@ fn race(runtime: &str) -> Result<()> {
     let tried = node.wait("victim", "tried", POD_LIMIT, |pod| {
         (0..VICTIMS).all(|number| is_tried(pod.container(&format!("c{number}"))))
     })?;
+    let met = rounds();
+    ensure!(met > VICTIMS, "{met} rounds");
+    eventually("the race to go on", &true, || Ok(rounds() > met))?;
     let escaped: Vec<_> = fs::read_dir(&outside)?.flatten().map(|entry| entry.path()).collect();
     ensure!(escaped.is_empty(), "{escaped:?}");
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;

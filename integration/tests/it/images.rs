@@ -122,6 +122,11 @@ fn dies() -> Result<()> {
     let (_given_up, _by) = silent.accept()?;
     let begun = || Ok(files::list(Path::new(ROOT_DIR).join("image_manager/pulling"))?.len());
     same("pulls that are under way", begun()?, 1)?;
+    // Meanwhile others have it.
+    node.apply("meanwhile", &of_image("meanwhile", IMAGE, "Never", json!({})))?;
+    node.ready("meanwhile")?;
+    node.remove("meanwhile")?;
+    node.gone("meanwhile")?;
     node.remove("always")?;
     node.gone("always")?;
     eventually("a pull that was given up to be known to have brought nothing", &0, begun)?;
@@ -129,6 +134,9 @@ fn dies() -> Result<()> {
     let (_asked, _by) = silent.accept()?;
     node.containerd.kill()?;
     waits(&node, "always", &["ErrImagePull"])?;
+    // Of a pull that begins now nobody could know whether the image was there.
+    node.apply("second", &of_image("second", IMAGE, "Always", json!({})))?;
+    waits(&node, "second", &["ErrImagePull"])?;
     drop(silent);
     node.containerd.start_again()?;
     node.wait("always", "refused by the registry", POD_LIMIT, |pod| {

@@ -81,6 +81,7 @@ mod snapshotters;
 mod soak;
 mod stalls;
 mod stock;
+mod strangers;
 mod suite;
 mod swept;
 mod systemd;
@@ -160,6 +161,7 @@ fn of_nodes() -> impl Iterator<Item = suite::Test> {
         neighbours::tests(),
         images::tests(),
         registries::tests(),
+        strangers::tests(),
         pull_secrets::tests(),
         pulls::tests(),
         unpack::tests(),

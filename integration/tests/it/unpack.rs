@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::containerd::{ctr, ctr_rows};
 use berth_integration::files;
-use berth_integration::image::{Image, Layer, Packing};
+use berth_integration::image::{Entry, Image, Layer, Packing};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
 use berth_integration::records::Records;
@@ -22,6 +22,7 @@ use crate::suite::{Test, same, test};
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("unpack::an_imported_image", imported),
+        test("unpack::layers_lie_on_those_below_and_are_what_their_image_says", two_layers),
         test("unpack::one_that_was_cut_off_leaves_nothing", cut_off),
         test("unpack::what_a_dead_containerd_left_goes_before_the_next_try", containerd_dies),
         test("unpack::two_images_of_one_layer_at_once", at_once),
@@ -145,6 +146,32 @@ fn with_packed(gate: &Gate, kubelet: Value, names: &[&str]) -> Result<Node> {
 fn never_pulled(name: &str) -> String {
     let more = json!({ "command": ["sh", "-c", "cat /etc/issue; exec sleep infinity"] });
     of_image(name, &format!("localhost:5000/{name}:1"), "Never", more)
+}
+
+/// Of images that nobody pulls nobody else compares what is in them with what they say.
+fn two_layers() -> Result<()> {
+    let node = Node::start_with(&Settings::with_registry())?;
+    let lower = Layer::busybox_with(Packing::Gzip, "another layer\n")?;
+    let upper = Layer::of(&[("upper".to_owned(), Entry::Text("above\n".to_owned()))])?;
+    let lie = Layer::busybox_with(Packing::Gzip, "a lie\n")?.claiming(&lower);
+    for (name, layers) in [("lies", &[&lie][..]), ("two", &[&lower, &upper])] {
+        node.registry.as_ref().context("registry")?.push(name, "1", &Image::of(layers, &json!({})))?;
+        ctr(&["content", "fetch", "--plain-http", &format!("localhost:5000/{name}:1")])?;
+    }
+    node.apply("lies", &never_pulled("lies"))?;
+    node.wait("lies", "refused", POD_LIMIT, |pod| {
+        let why = pod.container("main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+        why.contains("its content is sha256:") && why.contains("the image says sha256:")
+    })?;
+    node.remove("lies")?;
+    node.gone("lies")?;
+    same("layers of an image that lies", committed()?, 0)?;
+    let both = json!({ "command": ["sh", "-c", "cat /etc/issue /upper; exec sleep infinity"] });
+    node.apply("two", &of_image("two", "localhost:5000/two:1", "Never", both))?;
+    logged(&node.ready("two")?, "main", "above")?;
+    logged(&node.ready("two")?, "main", "another layer")?;
+    same("layers", committed()?, 2)?;
+    node.end()
 }
 
 /// Each has the whole layer, whoever is done first.

@@ -139,6 +139,23 @@ mod tests {
     }
 
     #[test]
+    fn a_log_goes_with_its_rotated_parts_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let stay = ["0.log", "10.log", "11.log.20261121-070001.gz"];
+        let go = ["1.log", "1.log.20261121-070001.gz", "1.log.20261121-070002"];
+        for name in stay.iter().chain(&go) {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        for _ in 0..2 {
+            remove_log(&dir.path().join("1.log").display().to_string()).unwrap();
+            let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut left: Vec<_> = left.map(|name| name.into_string().unwrap()).collect();
+            left.sort();
+            assert_eq!(left, stay);
+        }
+    }
+
+    #[test]
     fn a_kept_file_is_written_once_with_its_mode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("containers/web/0a1b");

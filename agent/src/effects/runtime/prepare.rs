@@ -294,6 +294,20 @@ mod tests {
     }
 
     #[test]
+    fn the_console_of_the_node_is_no_containers() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, minor) in [("console", 1), ("tty", 0)] {
+            let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::S_IRUSR);
+            nix::sys::stat::mknod(&dir.path().join(name), kind, mode, nix::sys::stat::makedev(5, minor))
+                .unwrap();
+        }
+        let mut found = Vec::new();
+        search(dir.path(), DEV_DEPTH_MAX, &mut found).unwrap();
+        let found: Vec<_> = found.iter().map(|device| (device.path.clone(), device.minor)).collect();
+        assert_eq!(found, [(dir.path().join("tty"), 0)]);
+    }
+
+    #[test]
     fn a_directory_of_devices_that_has_gone_is_no_failure() {
         let dir = tempfile::tempdir().unwrap();
         let mut found = Vec::new();

@@ -1,10 +1,15 @@
 use std::time::Instant;
 
+use berth_core::id::PodName;
 use futures::FutureExt as _;
 use serde_json::json;
 
 use super::*;
-use crate::{hidden::Hidden, manifest::pod_from_json, objects::fake::Fake};
+use crate::{
+    hidden::Hidden,
+    manifest::pod_from_json,
+    objects::{fake::Fake, tokens::TokenKey},
+};
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 const SECRETS: &str = "/api/v1/namespaces/shop/secrets";
@@ -324,21 +329,59 @@ async fn a_node_without_api_server_says_so() {
     );
 }
 
-#[tokio::test]
-async fn a_token_is_asked_for_once_and_forgotten_with_its_pod() {
-    use berth_core::id::PodName;
-
-    use crate::objects::tokens::TokenKey;
-
-    let server = Fake::default();
-    let (objects, _events) = objects(&server);
-    let key = |pod: PodUid, seconds| TokenKey {
+/// The token of a pod that is to live so long.
+fn token(pod: PodUid, seconds: i64) -> TokenKey {
+    TokenKey {
         pod,
         name: PodName { namespace: "shop".into(), name: "web".into() },
         account: "default".into(),
         audience: Some("vault".into()),
         seconds,
+    }
+}
+
+#[tokio::test]
+async fn a_token_lives_as_long_as_the_server_says() {
+    let server = Fake::default();
+    let (objects, _events) = objects(&server);
+    let tokens = objects.tokens().unwrap();
+    for (at, asked, lives, renewed) in [(1, 86_400, 1200, 950..=960), (2, 600, 3600, 2870..=2880)] {
+        server.tokens_live(lives);
+        let given = tokens.get(&token(pod(at), asked)).await.unwrap();
+        // As much earlier as tokens of one moment are spread.
+        assert!(renewed.contains(&given.again_in.as_secs().saturating_add(1)), "{:?}", given.again_in);
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_renewed_is_given_as_long_as_it_is_good() {
+    let server = Fake::default();
+    let (objects, _events) = objects(&server);
+    let tokens = objects.tokens().unwrap();
+    let (began, key) = (Instant::now(), token(pod(1), 5));
+    assert_eq!(tokens.get(&key).await.unwrap().text.reveal(), b"token-1");
+    server.set_down(true);
+    let mut was_kept = false;
+    let error = loop {
+        match tokens.get(&key).await {
+            Ok(given) => {
+                assert_eq!(given.text.reveal(), b"token-1");
+                was_kept |= given.again_in == Duration::from_secs(30);
+            }
+            Err(error) => break error,
+        }
+        assert!(began.elapsed() < LONG, "no token ends");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     };
+    assert!(was_kept && began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(error.to_string(), "failed to fetch token: down");
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_once_and_forgotten_with_its_pod() {
+    let server = Fake::default();
+    let (objects, _events) = objects(&server);
+    let key = token;
     let tokens = objects.tokens().unwrap();
     let first = tokens.get(&key(pod(1), 3600)).await.unwrap();
     assert_eq!(first.text.reveal(), b"token-1");

@@ -40,6 +40,17 @@ fn missing_directories_are_made_with_the_volumes_mode() {
     assert_eq!(made.permissions().mode() & 0o777, 0o750);
 }
 
+/// A container of the pod exchanges what was just made.
+#[test]
+fn cve_2021_25741_a_link_in_place_of_what_was_made_gets_no_mode() {
+    let volume = Volume::new();
+    fs::set_permissions(volume.outside(), fs::Permissions::from_mode(0o700)).unwrap();
+    symlink(volume.outside(), volume.path().join("a")).unwrap();
+    let root = OwnedFd::from(File::open(volume.path()).unwrap());
+    set_mode(&root, "a", Mode::from_raw_mode(0o2777)).unwrap_err();
+    assert_eq!(fs::metadata(volume.outside()).unwrap().permissions().mode() & 0o7777, 0o700);
+}
+
 /// Else a container with another user and `fsGroup` could not write below an emptyDir that it owns: the umask takes the
 /// group's bit away.
 #[test]
