@@ -2,17 +2,17 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
 use berth_integration::components;
 use berth_integration::files;
-use berth_integration::image::{Image, Layer, Packing};
+use berth_integration::image::{Entry, Image, Layer, Packing};
 use berth_integration::lab::World;
 use berth_integration::node::{Node, POD_LIMIT};
 use serde_json::{Value, json};
 
 use crate::images::of_image;
-use crate::kit::{eventually, pod, shell, sleeper};
+use crate::kit::{eventually, exec, inside, pod, shell, sleeper};
 use crate::suite::{Test, same, test};
 
 /// Containers that are made while the volume changes.
@@ -21,6 +21,9 @@ const VICTIMS: usize = 24;
 pub(crate) fn tests() -> Vec<Test> {
     vec![
         test("escapes::cve_2019_16884_cve_2019_19921_a_volume_over_proc_starts_nothing", over_proc),
+        test("escapes::cve_2019_5736_an_exec_leaves_the_runtime_whole_with_crun", || whole("crun")),
+        test("escapes::cve_2019_5736_an_exec_leaves_the_runtime_whole_with_runc", || whole("runc")),
+        test("escapes::cve_2024_5154_what_is_mounted_below_etc_stays_in_the_container", link_for_etc),
         test("escapes::cve_2025_31133_cve_2025_52565_cve_2025_52881_a_runc_that_is_too_old_is_told", told),
         test("escapes::cve_2021_30465_cve_2024_45310_pods_that_race_for_a_volume_with_crun", || race("crun")),
         test("escapes::cve_2021_30465_cve_2024_45310_pods_that_race_for_a_volume_with_runc", || race("runc")),
@@ -71,6 +74,71 @@ fn told() -> Result<()> {
     // It goes on: a distribution may have mended its own.
     node.apply("fine", &sleeper("fine"))?;
     node.ready("fine")?;
+    node.end()
+}
+
+/// Whoever enters the container executes itself there, by a program that is a script of `/proc/self/exe`, and the container writes into every
+/// program that it sees run.
+fn whole(runtime: &str) -> Result<()> {
+    const ROUNDS: usize = 20;
+    let found = if runtime == "crun" { "/usr/bin/crun".into() } else { components::binary("runc")? };
+    // Not the machine's own: who knows.
+    let dir = World::here()?.root().join("runtime");
+    fs::create_dir(&dir)?;
+    let program = dir.join(runtime);
+    fs::copy(&found, &program).with_context(|| format!("copy {}", found.display()))?;
+    let node = Node::start_with(&with_runtime(&program.display().to_string()))?;
+    let before = fs::read(&program)?;
+    let thief = "printf '#!/proc/self/exe\n' > /bin/entered; chmod 755 /bin/entered; echo 0 > /tmp/tries; \
+                 while :; do for exe in /proc/[0-9]*/exe; do \
+                 case $exe in /proc/1/exe|/proc/self/exe) ;; *) echo x 2>/dev/null >> $exe && echo wrote $exe; esac; \
+                 done; echo >> /tmp/tries; done";
+    node.apply("thief", &pod("thief", json!({ "containers": [shell("main", thief, json!({}))] })))?;
+    let thief = node.ready("thief")?;
+    let tries = || -> Result<usize> { Ok(inside(&thief, "wc -l < /tmp/tries")?.trim().parse()?) };
+    eventually("the container to write into programs", &true, || Ok(tries().unwrap_or_default() > 1))?;
+    let first = tries()?;
+    for _ in 0..ROUNDS {
+        // It never ends well: what is executed is no program of the container's.
+        let _failed = exec(&thief, "main", &["/bin/entered"]);
+    }
+    ensure!(tries()? > first, "nobody tried");
+    ensure!(fs::read(&program)? == before, "{} was written into", program.display());
+    node.apply("fine", &sleeper("fine"))?;
+    node.ready("fine")?;
+    node.end()
+}
+
+/// The image's `/etc` is a link out of it: hosts, host name and resolv.conf are mounted in the image or nowhere, and nothing is made where
+/// the link leads.
+fn link_for_etc() -> Result<()> {
+    let node = Node::start_with(&Settings::with_registry())?;
+    let outside = node.world.root().join("outside");
+    fs::create_dir(&outside)?;
+    for (name, target) in
+        [("absolute", outside.display().to_string()), ("relative", format!("../../..{}", outside.display()))]
+    {
+        let layer = Layer::of(&[
+            ("bin".to_owned(), Entry::Directory),
+            ("bin/busybox".to_owned(), Entry::Program("/bin/busybox".into())),
+            ("etc".to_owned(), Entry::Link(target)),
+        ])?;
+        let image = Image::new(&layer, &json!({}));
+        node.registry.as_ref().context("registry")?.push(name, "1", &image)?;
+        let more = json!({ "command": ["/bin/busybox", "sleep", "infinity"] });
+        node.apply(name, &of_image(name, &format!("localhost:5000/{name}:1"), "IfNotPresent", more))?;
+        let tried = node.wait(name, "tried", POD_LIMIT, |pod| {
+            pod.is_ready()
+                || pod.restarts("main") > 0
+                || !pod.container("main")["state"]["terminated"].is_null()
+        })?;
+        let found: Vec<_> = fs::read_dir(&outside)?.flatten().map(|entry| entry.path()).collect();
+        ensure!(found.is_empty(), "{name}: {found:?}: {tried}");
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        ensure!(!mounts.contains(&outside.display().to_string()), "{mounts}");
+        node.remove(name)?;
+        node.gone(name)?;
+    }
     node.end()
 }
 

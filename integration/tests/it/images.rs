@@ -1,6 +1,8 @@
 //! Pulling: policies, names, registries that fail and come back.
 
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -28,7 +30,8 @@ pub(crate) fn tests() -> Vec<Test> {
         test("images::an_image_without_its_layers_is_pulled_anew", without_layers),
         test("images::plain_http_by_hosts_toml", hosts_toml),
         test("images::user_entry_point_and_environment_of_an_image", config),
-        test("images::labels_of_an_image_stay_there", labels),
+        test("images::cve_2026_53488_labels_of_an_image_stay_there", labels),
+        test("images::cve_2019_11245_each_run_has_the_user_and_groups_of_the_first", same_user),
     ]
 }
 
@@ -283,6 +286,49 @@ fn hosts_toml() -> Result<()> {
     node.apply("digest", &of_image("digest", &digest, "IfNotPresent", json!({})))?;
     let pod = node.ready("digest")?;
     same("image id", pod.container("main")["imageID"].as_str(), Some(digest.as_str()))?;
+    node.end()
+}
+
+/// Accounts of an image are read once; whoever comes later has the same of them, under the next agent too.
+fn same_user() -> Result<()> {
+    let mut node = Node::start_with(&Settings {
+        kubelet: json!({ "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" } }),
+        ..Settings::with_registry()
+    })?;
+    let seen = node.world.root().join("seen");
+    fs::create_dir(&seen)?;
+    fs::set_permissions(&seen, Permissions::from_mode(0o777))?;
+    let users = [("by-name", "app"), ("by-number", "1000")];
+    for (name, user) in users {
+        let image = Image::new(&Layer::busybox(Packing::Gzip)?, &json!({ "User": user }));
+        node.registry.as_ref().context("registry")?.push(name, "1", &image)?;
+        let script = format!("echo $(id -u) $(id -g) $(id -G) >> /seen/{name}; exit 1");
+        let container = json!({
+            "name": "main", "image": format!("localhost:5000/{name}:1"), "command": ["sh", "-c", script],
+            "volumeMounts": [{ "name": "seen", "mountPath": "/seen" }],
+        });
+        let volume = json!({ "name": "seen", "hostPath": { "path": seen } });
+        node.apply(name, &pod(name, json!({ "containers": [container], "volumes": [volume] })))?;
+    }
+    let lines = |name: &str| -> Result<Vec<String>> {
+        let text = files::read_if_there(seen.join(name))?.unwrap_or_default();
+        Ok(text.lines().map(str::to_owned).collect())
+    };
+    let have_run = |least: usize| {
+        let all =
+            || users.iter().map(|(name, _)| Ok(lines(name)?.len() >= least)).collect::<Result<Vec<_>>>();
+        eventually(&format!("{least} runs"), &vec![true; users.len()], all)
+    };
+    have_run(3)?;
+    node.agent.kill()?;
+    let before = users.iter().map(|(name, _)| Ok(lines(name)?.len())).collect::<Result<Vec<_>>>()?;
+    node.agent.start()?;
+    have_run(before.into_iter().max().unwrap_or_default() + 2)?;
+    for (name, _) in users {
+        let lines = lines(name)?;
+        ensure!(lines.iter().all(|line| line == "1000 1000 1000 2000"), "{name}: {lines:?}");
+    }
+    node.clear()?;
     node.end()
 }
 
