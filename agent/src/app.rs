@@ -15,7 +15,7 @@ use berth_core::{
     event::{Event, Restored},
     id::{ContainerId, PodUid, SandboxId},
     node::{Proven, prove},
-    observation::Observation,
+    observation::{Observation, ObservedTask},
     pod::resize,
     record::PodRecord,
     spec::Pod,
@@ -186,7 +186,7 @@ async fn start(
     runtime::remove_left(&containerd, &snapshotter, &config.node.paths.run, &recorded_pods, &made).await;
     let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods.clone(), found).await?;
 
-    let (grouped, handlers) = served_before(&found.grouped, found.handlers);
+    let (grouped, handlers) = served_before(&found.grouped, &found.observation, found.handlers);
     let view = View::default();
     let host = Arc::new(Host {
         config: Arc::clone(&config),
@@ -240,11 +240,20 @@ async fn start(
 /// Tasks and sandboxes of shims of others that an earlier agent began.
 fn served_before(
     grouped: &[(ContainerId, SandboxId)],
+    observation: &Observation,
     handlers: Vec<(SandboxId, Handler)>,
 ) -> (GroupedTasks, SandboxHandlers) {
     let (tasks, kept) = (GroupedTasks::default(), SandboxHandlers::default());
+    let runs = |id: &ContainerId| {
+        let mut all = observation.containers.iter();
+        all.any(|one| one.id == *id && matches!(one.task, ObservedTask::Running { .. }))
+    };
     for (container, sandbox) in grouped {
-        tasks.add(container, sandbox);
+        if runs(container) {
+            tasks.begun(container, sandbox);
+        } else {
+            tasks.add(container, sandbox);
+        }
     }
     for (sandbox, handler) in handlers {
         kept.keep(&sandbox, Arc::new(handler));

@@ -214,6 +214,13 @@ mod tests {
         let of_all = whole(before).map(|has| (has.cpu_milli, has.memory_bytes));
         assert_eq!(of_all, Some((Some(cpu(5)), Some(gib(4)))));
 
+        // Another resize is under way: what is in force is less than what is allocated.
+        let behind = json!({ "allocatedResources": { "cpu": "2", "memory": "1Gi" },
+            "resources": { "limits": { "cpu": "1", "memory": "2Gi" } } });
+        let pod = api_pod(&waiting(behind, json!({}), pending), Timestamp::UNIX_EPOCH).unwrap().pod;
+        let before = pod.told_allocated.as_ref().unwrap();
+        assert_eq!(has(before, "c"), (Some(cpu(2)), Some(gib(1)), Some(cpu(2)), Some(gib(2))));
+
         let same = json!({ "allocatedResources": { "cpu": "2", "memory": "2Gi" } });
         let unreadable = json!({ "allocatedResources": { "cpu": "much" } });
         for (has, kind) in

@@ -15,6 +15,8 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
+use crate::quantity::Quantity as Amount;
+
 /// What of a pod can be resized.
 const RESIZED: [&str; 2] = ["cpu", "memory"];
 /// The code of an end that has none which there can be.
@@ -69,6 +71,15 @@ fn take(
             }
             told.is_some() || !RESIZED.contains(&name.as_str())
         });
+    }
+    // What is in force may not be what is allocated yet.
+    if let (Some(requests), Some(limits)) = (&asked.requests, &mut asked.limits) {
+        for (name, limit) in limits.iter_mut().filter(|(name, _)| RESIZED.contains(&name.as_str())) {
+            let milli = |text: &Quantity| text.0.parse::<Amount>().ok().map(Amount::milli);
+            if let Some(request) = requests.get(name).filter(|request| milli(request) > milli(limit)) {
+                limit.clone_from(request);
+            }
+        }
     }
 }
 

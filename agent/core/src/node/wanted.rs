@@ -124,10 +124,7 @@ impl Node {
     /// A wanted pod is updated, or begun when nothing with its name or UID is left.
     fn want(&mut self, uid: PodUid, spec: Arc<Pod>, now: Now) {
         if let Some(pod) = self.pods.get_mut(&uid) {
-            if pod.life().record.goal == Goal::Wanted
-                && !Arc::ptr_eq(pod.spec(), &spec)
-                && **pod.spec() != *spec
-            {
+            if pod.life().record.goal == Goal::Wanted && !pod.was_told(&spec) {
                 pod.update(spec, now.mono);
                 // Its resize is told once it is judged.
                 if !(self.sources.have_spoken() && self.resizes.judges(pod)) {
@@ -155,7 +152,7 @@ impl Node {
         };
         if let Verdict::Rejected { reason, message } = verdict {
             pod.reject(&reason, &message, now);
-        } else if !Arc::ptr_eq(pod.spec(), &spec) {
+        } else if !pod.was_told(&spec) {
             pod.update(spec, now.mono);
         }
         // From now on it is withdrawn as any pod.

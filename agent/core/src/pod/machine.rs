@@ -49,6 +49,8 @@ pub struct PodMachine {
     pub(super) publishing: Publishing,
     /// Hooks that are run and wanted no more.
     pub(super) given_up: Vec<OpId>,
+    /// The version that its source told last.
+    told: Option<Arc<Pod>>,
     /// The version whose resources are asked for, while it has others.
     pub(super) wanted: Option<Asked>,
     /// Since when what is allocated is being put into force, by the try that is under way.
@@ -88,6 +90,7 @@ impl PodMachine {
             probing: Probing::default(),
             publishing: Publishing::nothing(),
             given_up: Vec::new(),
+            told: None,
             wanted: None,
             trying_since: None,
             measured: Vec::new(),
@@ -104,6 +107,12 @@ impl PodMachine {
     pub fn spec(&self) -> &Arc<Pod> {
         self.count();
         &self.life.spec
+    }
+
+    /// Whether its source has told nothing else of it than this: what it has of that may differ for good, as where it waits for resources.
+    pub(crate) fn was_told(&self, spec: &Arc<Pod>) -> bool {
+        let told = self.told.as_ref().unwrap_or(&self.life.spec);
+        Arc::ptr_eq(told, spec) || told == spec
     }
 
     /// All that is known of it.
@@ -137,6 +146,7 @@ impl PodMachine {
     /// source ends here too: an earlier agent could not write it down, or somebody else wishes it.
     pub fn update(&mut self, spec: Arc<Pod>, now: Mono) {
         let deletion = spec.deletion;
+        self.told = Some(Arc::clone(&spec));
         self.take(spec, now);
         if self.life.record.terminal.is_none() {
             self.begin_at_its_end(now);

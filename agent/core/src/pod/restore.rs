@@ -236,6 +236,7 @@ impl PodMachine {
                         is_trusted: false,
                     },
                 );
+                self.remember_run(name);
             }
             ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
@@ -467,6 +468,14 @@ mod tests {
             let end = pod.life.record.containers[&container.name].exit.as_ref().map(|end| end.exit.code);
             assert_eq!(end, has_run.then_some(137));
             assert_eq!(matches!(pod.life.run(&container.name), Run::Preparing(_)), !has_run);
+        }
+        // One that is found running is known to run from then on; of our own shims the sandbox tells.
+        for (pid, expected) in [(0, true), (7, false)] {
+            let mut observation = observation.clone();
+            observation.sandboxes[0].pid = pid;
+            observation.containers[0].task = ObservedTask::Running { pid: 9, started_at: at(900) };
+            let pod = PodMachine::restored(record.clone(), Arc::clone(&spec), &observation, now);
+            assert_eq!(pod.life.record.containers[&container.name].has_run, expected, "{pid}");
         }
     }
 }

@@ -99,6 +99,12 @@ fn what_a_pod_sets_in_its_network_is_set_after_cni() {
         life.actual.netns = Resource::Ready("/run/netns/x".into());
         let sandbox = Step::Ensure(PodResource::Sandbox);
         assert_eq!(planned(&life).steps.contains(&sandbox), !waits, "{sysctl}");
+        // Without DNS there is no network; the sandbox tells why.
+        let unreadable = ResolvConf::Unreadable("gone".to_owned());
+        let mut config = pods::node();
+        config.dns.node_resolv_conf = unreadable;
+        let world = World { config: &config, network: &Network::Ready };
+        assert!(plan(&life, world, now()).steps.contains(&sandbox), "{sysctl}");
         life.actual.network = Resource::Ready(());
         assert!(planned(&life).steps.contains(&sandbox), "{sysctl}");
     }

@@ -305,6 +305,13 @@ fn another_status_than_the_one_that_was_refused_is_tried_at_once() {
         }
         now = NOW;
     }
+    // A server that is busy is left alone whatever there is to tell.
+    sync.published(uid("web"), node("web", json!({"phase": "Pending"})));
+    let request = only(&mut sync, NOW);
+    sync.answered(request.op, Answer::Failed { retry_after: Duration::from_secs(9) }, NOW, 1.0);
+    sync.published(uid("web"), node("web", json!({"phase": "Failed"})));
+    assert_eq!(sync.poll_request(NOW), None);
+    only(&mut sync, NOW + REFUSED_PAUSE_MAX);
 }
 
 #[test]

@@ -120,13 +120,16 @@ impl Planner<'_> {
             return;
         }
         // The sandbox tells why not.
-        if sandbox::dns(self.life, self.world.config).is_ok() && self.is_due(&actual.network) {
+        let has_dns = sandbox::dns(self.life, self.world.config).is_ok();
+        if has_dns && self.is_due(&actual.network) {
             self.push(Step::Ensure(PodResource::Network));
         }
         // What a pod itself sets in its network is set after CNI plugins have set theirs, and where their interfaces are.
         let sets_of_network =
             || self.life.spec.security.sysctls.iter().any(|one| one.name.starts_with(NETWORK));
-        if self.is_due(&actual.sandbox) && (actual.network.ready().is_some() || !sets_of_network()) {
+        if self.is_due(&actual.sandbox)
+            && (actual.network.ready().is_some() || !has_dns || !sets_of_network())
+        {
             self.push(Step::Ensure(PodResource::Sandbox));
         }
     }

@@ -260,7 +260,7 @@ impl PodMachine {
     }
 
     /// A sandbox without a process of its own tells nothing of runs that went with their shim.
-    fn remember_run(&mut self, name: &ContainerName) {
+    pub(in crate::pod) fn remember_run(&mut self, name: &ContainerName) {
         let has_process = self.life.actual.sandbox.ready().is_none_or(|up| up.pid != 0);
         if let Some(record) = self.life.record.containers.get_mut(name).filter(|_| !has_process) {
             record.has_run = true;

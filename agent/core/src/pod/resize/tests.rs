@@ -116,6 +116,19 @@ fn what_is_read_back_is_what_was() {
     assert_eq!(read_back(&before, &asks, was.resize.clone().unwrap()), was);
 }
 
+/// What a pod has may differ for good from what its source tells: that is no reason to follow it anew, which has all pods compared again.
+#[test]
+fn a_version_that_was_told_is_told_once() {
+    let mut pod = running();
+    let (before, asks) = (Arc::clone(pod.spec()), version(2, 800));
+    assert!(pod.was_told(&before) && !pod.was_told(&asks));
+    pod.update(Arc::clone(&asks), NOW.mono);
+    assert_ne!(*pod.spec(), asks);
+    assert!(pod.was_told(&Arc::new(Pod::clone(&asks))) && !pod.was_told(&before));
+    pod.update(Arc::clone(&before), NOW.mono);
+    assert!(pod.was_told(&before) && !pod.was_told(&asks));
+}
+
 /// As the kubelet tells it.
 #[test]
 fn events_name_what_is_asked_for() {
