@@ -60,6 +60,9 @@ const LINKS: &[(&str, &str)] = &[
     ("etc/systemd/system/systemd-logind.service", "/dev/null"),
     ("etc/systemd/system/systemd-firstboot.service", "/dev/null"),
 ];
+/// Programs of this machine in place of the tree's, by their places in both. They are static. The suite for clusters compares what
+/// busybox's shell says, and later ones say more.
+const OWN: &[(&str, &str)] = &[("/bin/busybox", "usr/bin/busybox")];
 /// What is being made, and where worlds are mounted.
 const PART: &str = "part";
 const WORLD: &str = "world";
@@ -161,7 +164,7 @@ fn world_beside(dir: &Path) -> PathBuf {
 fn recipe(backend: Backend) -> String {
     let mut hash = Sha256::new();
     let kernel = [backend.packages(), backend.later_packages()];
-    hash.update(format!("{SUITE} {PACKAGES:?} {kernel:?} {CLUTTER:?} {FILES:?} {LINKS:?} {SIZE}"));
+    hash.update(format!("{SUITE} {PACKAGES:?} {kernel:?} {CLUTTER:?} {FILES:?} {LINKS:?} {OWN:?} {SIZE}"));
     let mut hex = image::hex(&hash.finalize());
     hex.truncate(16);
     format!("{}-{hex}", backend.name())
@@ -222,6 +225,9 @@ fn finish(tree: &Path) -> Result<()> {
         make_parent(&path)?;
         fs::write(&path, content)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(*mode))?;
+    }
+    for (from, to) in OWN {
+        fs::copy(from, tree.join(to)).with_context(|| format!("copy {from}"))?;
     }
     for (path, target) in LINKS {
         let path = tree.join(path);
