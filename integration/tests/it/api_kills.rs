@@ -37,6 +37,8 @@ const BURST: u64 = 3;
 const GRACE: u32 = 20;
 /// How long fifty pods may take to be as they stay, on a machine busy with other tests.
 const SETTLE_LIMIT: Duration = Duration::from_secs(150);
+/// How long after an event of a run the API may lack it. By then the next one is further away.
+const RUN_IS_TOLD: Duration = Duration::from_secs(10);
 /// Longest time between two kills, and that the agent is away, milliseconds.
 const CALM: u64 = 2500;
 const AWAY: u64 = 1500;
@@ -396,13 +398,25 @@ fn check_events(cluster: &Cluster) -> Result<()> {
         let key = key.map(|part| part.as_str().unwrap_or_default().to_owned());
         *told.entry(key).or_default() += event["count"].as_u64().unwrap_or(1);
     }
-    let pods = pods(cluster)?;
-    let runs = |name: &str| pods.get(name).map_or(1, |pod| restarts(pod, "main") + 1);
+    let known = pods(cluster)?;
+    // A run that is being made is told of before the API has it.
+    let runs = |name: &str, told: u64| {
+        let runs = |pods: &BTreeMap<String, Value>| pods.get(name).map_or(1, |pod| restarts(pod, "main") + 1);
+        if told <= runs(&known) {
+            return Ok(runs(&known));
+        }
+        wait::until(&format!("the run of {name} that was told of"), RUN_IS_TOLD, || {
+            let runs = runs(&pods(cluster)?);
+            Ok(if told <= runs { Look::Ready(runs) } else { Look::NotYet(format!("{runs} runs of {told}")) })
+        })
+    };
     for ([name, path, reason, message], times) in &told {
         let most = match (Kind::of(name), reason.as_str()) {
             // What goes on for as long as a fault does is told again and again, as by the kubelet.
             (_, "BackOff" | "FailedKillPod" | "Unhealthy") | (Some(Kind::Missing), _) => continue,
-            (Some(Kind::Crashes), _) => runs(name),
+            (Some(Kind::Crashes), _) => {
+                runs(name, *times).with_context(|| format!("{name} {path}: {reason}"))?
+            }
             (Some(_), _) => 1,
             (None, _) if name.starts_with("burst-") => 1,
             (None, _) => continue,
