@@ -29,16 +29,18 @@ pub(super) fn read(side: &Side, pod: &Value, container: &str, known: &Known) -> 
 fn sections(log: &str, known: &Known) -> Value {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut section = "begin".to_owned();
-    let mut part = String::new();
+    // Of each stream: a part of a line may be followed by a line of the other.
+    let mut parts: BTreeMap<&str, String> = BTreeMap::new();
     for line in log.lines() {
         let mut fields = line.splitn(4, ' ');
         let (_time, stream, tag) =
             (fields.next(), fields.next().unwrap_or("?"), fields.next().unwrap_or("?"));
+        let part = parts.entry(stream).or_default();
         part.push_str(fields.next().unwrap_or_default());
         if tag == "P" {
             continue;
         }
-        let whole = std::mem::take(&mut part);
+        let whole = std::mem::take(part);
         if let Some(next) = whole.strip_prefix(SECTION) {
             next.clone_into(&mut section);
             all.entry(section.clone()).or_default();
@@ -51,6 +53,10 @@ fn sections(log: &str, known: &Known) -> Value {
         let of = if stream == "stderr" { "stderr" } else { &section };
         all.entry(of.to_owned()).or_default().push(known.plain_text(&whole));
     }
+    // The end of a log that has none.
+    for (stream, part) in parts.into_iter().filter(|(_, part)| !part.is_empty()) {
+        all.entry(format!("{stream}, open")).or_default().push(known.plain_text(&part));
+    }
     json!(all)
 }
 
@@ -60,9 +66,9 @@ mod tests {
 
     #[test]
     fn what_a_log_says_by_sections() {
-        let log =
-            "T stdout F hello\nT stdout F == a\nT stdout P on\nT stdout F e\nT stderr F oops\nT stdout F two";
-        let expected = json!({ "begin": ["hello"], "a": ["one", "two"], "stderr": ["oops"] });
+        let log = "T stdout F hello\nT stdout F == a\nT stdout P on\nT stderr F oops\nT stdout F e\nT stdout F two\nT stdout P th";
+        let expected =
+            json!({ "begin": ["hello"], "a": ["one", "two"], "stderr": ["oops"], "stdout, open": ["th"] });
         assert_eq!(sections(log, &Known::default()), expected);
     }
 }
