@@ -188,7 +188,9 @@ fn waits_for_room() -> Result<()> {
     same("what it has", bounds(&node, &after, "main")?, limits)?;
     let shown = |pod: &Value| {
         let main = &pod["status"]["containerStatuses"][0];
-        json!([main["allocatedResources"], main["resources"], pending(pod)])
+        let waits =
+            pending(pod).map(|waits| [&waits["reason"], &waits["message"], &waits["observedGeneration"]]);
+        json!([main["allocatedResources"], main["resources"], waits])
     };
     same("what is told of it", shown(&after), shown(&before))?;
     deleted(&cluster, &["beside"])?;
