@@ -29,7 +29,7 @@ fn images() -> Vec<Case> {
         image("image-bad-name", "UPPER", "IfNotPresent").until(|pod| waits(pod, "InvalidImageName")),
         image("image-bad-tag", "localhost:5000/busybox:a:b", "Never")
             .until(|pod| waits(pod, "InvalidImageName")),
-        image("image-always", IMAGE, "Always"),
+        image("image-always", IMAGE, "Always").until(backs_off),
         of(
             "image-absent-of-init",
             json!({}),
@@ -164,13 +164,14 @@ fn admission() -> Vec<Case> {
             "no-huge-pages",
             json!({ "limits": { "hugepages-2Mi": "4Mi", "memory": "64Mi", "cpu": "10m" } }),
         ),
-        wants("no-such-resource", json!({ "limits": { "example.com/thing": "1" } })),
+        wants("no-such-resource", json!({ "limits": { "example.com/thing": "1" } })).until(backs_off),
         selects("selector-of-others", json!({ "nodeSelector": { "example.com/none": "x" } })),
         selects("affinity-to-others", on(json!({ "key": "example.com/none", "operator": "Exists" }))),
         selects(
             "affinity-here",
             on(json!({ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] })),
-        ),
+        )
+        .until(backs_off),
         selects("os-windows", json!({ "os": { "name": "windows" } })),
     ]
 }
