@@ -77,15 +77,7 @@ pub(super) fn convert(
     let env =
         env.filter_map(|(index, var)| variable(notes, &at(&format!("env[{index}]")), var, around)).collect();
     let (kind, restarts) = restarts::convert(notes, field, written, role);
-    let is_same = around.host_network && role == ContainerKind::Main;
-    let ports = ports(notes, &at("ports"), written, around.host_network);
-    for (index, port) in ports.iter().enumerate() {
-        // Of those before them nobody asks (`validatePodHostNetworkDeps` of `pkg/apis/core/validation/validation.go`).
-        if is_same && port.host_port != Some(port.container_port) {
-            let message = "must equal containerPort in the node's network";
-            notes.fault(&format!("{}[{index}].hostPort", at("ports")), message);
-        }
-    }
+    let ports = ports(notes, &at("ports"), written, around.host_network, role);
     Container {
         name: ContainerName::new(&written.name),
         kind,
@@ -342,11 +334,21 @@ pub(super) fn resource_field(
     ResourceSelector { container, field: resource, divisor }
 }
 
-fn ports(notes: &mut Notes<'_>, field: &str, written: &ApiContainer, host_network: bool) -> Vec<Port> {
+fn ports(
+    notes: &mut Notes<'_>,
+    field: &str,
+    written: &ApiContainer,
+    host_network: bool,
+    role: ContainerKind,
+) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     for (index, port) in written.ports.iter().flatten().enumerate() {
         let field = format!("{field}[{index}]");
         let Some(port) = self::port(notes, &field, port, host_network) else { continue };
+        // Of those before the main ones nobody asks (`validatePodHostNetworkDeps` of `pkg/apis/core/validation/validation.go`).
+        if host_network && role == ContainerKind::Main && port.host_port != Some(port.container_port) {
+            notes.fault(&format!("{field}.hostPort"), "must equal containerPort in the node's network");
+        }
         if port.name.is_some() && ports.iter().any(|known| known.name == port.name) {
             notes.fault(&format!("{field}.name"), "is given twice in this container");
         }

@@ -64,21 +64,22 @@ fn take(
     let limits = in_force.and_then(|in_force| in_force.limits.as_ref());
     for (asked, told) in [(&mut asked.requests, allocated), (&mut asked.limits, limits)] {
         let (Some(asked), Some(told)) = (asked, told.filter(|told| !told.is_empty())) else { continue };
-        asked.retain(|name, amount| {
-            let told = told.get(name);
-            if let Some(told) = told.filter(|_| RESIZED.contains(&name.as_str())) {
-                amount.clone_from(told);
+        for name in RESIZED {
+            match (asked.get_mut(name), told.get(name)) {
+                (Some(asked), Some(told)) => asked.clone_from(told),
+                (Some(_), None) => drop(asked.remove(name)),
+                (None, _) => {}
             }
-            told.is_some() || !RESIZED.contains(&name.as_str())
-        });
+        }
     }
     // What is in force may not be what is allocated yet.
-    if let (Some(requests), Some(limits)) = (&asked.requests, &mut asked.limits) {
-        for (name, limit) in limits.iter_mut().filter(|(name, _)| RESIZED.contains(&name.as_str())) {
-            let milli = |text: &Quantity| text.0.parse::<Amount>().ok().map(Amount::milli);
-            if let Some(request) = requests.get(name).filter(|request| milli(request) > milli(limit)) {
-                limit.clone_from(request);
-            }
+    let (Some(requests), Some(limits)) = (&asked.requests, &mut asked.limits) else { return };
+    let milli = |text: &Quantity| text.0.parse::<Amount>().ok().map(Amount::milli);
+    for name in RESIZED {
+        if let (Some(request), Some(limit)) = (requests.get(name), limits.get_mut(name))
+            && milli(request) > milli(limit)
+        {
+            limit.clone_from(request);
         }
     }
 }

@@ -73,11 +73,9 @@ fn ended() -> Result<()> {
     node.agent.start()?;
     node.ready("runs")?;
     same("what had ended", states(&node)?, before)?;
-    let started =
-        |name: &str| -> Result<usize> { Ok(fs::read_to_string(starts.join(name))?.lines().count()) };
     for (name, count) in [("well", 1), ("badly", 1), ("done", 1), ("runs", 2)] {
         // It is ready before it has written anything.
-        eventually(&format!("starts of {name}"), &count, || started(name))?;
+        eventually(&format!("starts of {name}"), &count, || started(&starts, &format!("{name}-main")))?;
     }
 
     same("an image as a volume", inside(&node.ready("mounts")?, READS_IMAGE)?.as_str(), "0:0")?;
@@ -90,7 +88,7 @@ fn ended() -> Result<()> {
     same("what is kept", files()?, 2 * names.len() - 2)?;
     node.apply("well", &counted("well", &starts, "exit 0", "Never"))?;
     node.wait("well", "Succeeded", POD_LIMIT, |pod| pod.phase() == "Succeeded")?;
-    same("starts of the next", started("well")?, 2)?;
+    same("starts of the next", started(&starts, "well-main")?, 2)?;
     node.clear()?;
     same("what is kept of no pod", files()?, 0)?;
     node.end()?;
@@ -153,12 +151,10 @@ fn of_the_api() -> Result<()> {
         &cluster.wait_for(&path("over"), "there", |_| true)?,
         &over,
     )?;
-    let started =
-        |name: &str| -> Result<usize> { Ok(fs::read_to_string(starts.join(name))?.lines().count()) };
     for (name, count) in
         [("over-import", 1), ("never-import", 1), ("never-serve", 1), ("again-import", 1), ("again-serve", 2)]
     {
-        same(name, started(name)?, count)?;
+        same(name, started(&starts, name)?, count)?;
     }
     all_taken(&cluster)?;
     deleted(&cluster, &["over", "never", "again", "loops"])?;
@@ -202,20 +198,27 @@ fn waits_for_room() -> Result<()> {
     cluster.end()
 }
 
-/// A pod of the API whose containers write down that they were started, each in a file of its own.
+/// A pod of the API whose containers write down that they were started.
 fn counting(pod: &str, starts: &Path, policy: &str, containers: &[(&str, &str)]) -> Result<Value> {
+    bound(pod, writing(pod, starts, policy, containers))
+}
+
+/// A pod whose containers write down that they were started, each in a file of its own: `pod-container`.
+fn writing(pod: &str, starts: &Path, policy: &str, containers: &[(&str, &str)]) -> Value {
     let container = |(name, then): &(&str, &str)| {
         let mounts = json!({ "volumeMounts": [{ "name": "starts", "mountPath": "/starts" }] });
         shell(name, &format!("echo started >> /starts/{pod}-{name}; {then}"), mounts)
     };
-    bound(
-        pod,
-        json!({
-            "restartPolicy": policy,
-            "containers": containers.iter().map(container).collect::<Vec<_>>(),
-            "volumes": [{ "name": "starts", "hostPath": { "path": starts } }],
-        }),
-    )
+    json!({
+        "restartPolicy": policy,
+        "containers": containers.iter().map(container).collect::<Vec<_>>(),
+        "volumes": [{ "name": "starts", "hostPath": { "path": starts } }],
+    })
+}
+
+/// How often one was started.
+fn started(starts: &Path, name: &str) -> Result<usize> {
+    Ok(fs::read_to_string(starts.join(name))?.lines().count())
 }
 
 /// Ids of user namespaces are in memory alone: after a reboot a pod may have others, here since it has more of them.
@@ -291,18 +294,9 @@ fn mounting(name: &str, host_users: bool) -> String {
     pod(name, json!({ "hostUsers": host_users, "containers": [main], "volumes": [volume] }))
 }
 
-/// A pod that writes down that it was started.
+/// A pod of a manifest that writes down that it was started.
 fn counted(name: &str, starts: &Path, then: &str, policy: &str) -> String {
-    let script = format!("echo started >> /starts/{name}; {then}");
-    let mounts = json!({ "volumeMounts": [{ "name": "starts", "mountPath": "/starts" }] });
-    pod(
-        name,
-        json!({
-            "restartPolicy": policy,
-            "containers": [shell("main", &script, mounts)],
-            "volumes": [{ "name": "starts", "hostPath": { "path": starts.display().to_string() } }],
-        }),
-    )
+    pod(name, writing(name, starts, policy, &[("main", then)]))
 }
 
 fn switch_off(node: &mut Node) -> Result<()> {
