@@ -51,6 +51,8 @@ pub struct NodeConfig {
     pub app_armor: AppArmor,
     /// Labels of containers, where SELinux gives them some.
     pub se_linux: Option<SeLinux>,
+    /// What tells how hot each processor runs, and by that what neighbours do: hidden from containers, as are other files of the kernel.
+    pub thermal_counters: Vec<String>,
     /// Sysctls beyond the safe ones; a trailing `*` stands for a prefix (`allowedUnsafeSysctls`).
     pub unsafe_sysctls: Vec<String>,
     /// The agent's own `oom_score_adj`: without CAP_SYS_RESOURCE nothing lower can be given.
@@ -68,7 +70,7 @@ pub enum AppArmor {
     /// The kernel has no AppArmor.
     #[default]
     Absent,
-    /// It has, and containers get no profile: there is no parser, or containerd's configuration says so.
+    /// It has, and containers get no profile: there is no parser, the node itself is a container, or containerd's configuration says so.
     Unused,
     /// They are enforced.
     Enforced,

@@ -86,6 +86,7 @@ pub(crate) fn node() -> NodeConfig {
         seccomp_default: false,
         app_armor: AppArmor::Absent,
         se_linux: None,
+        thermal_counters: Vec::new(),
         unsafe_sysctls: Vec::new(),
         oom_score_floor: -1000,
         capabilities: ALL_CAPABILITIES,

@@ -6,6 +6,7 @@ mod live;
 mod selinux;
 mod sub_ids;
 mod swap;
+mod thermal;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -76,6 +77,8 @@ pub struct Facts {
     pub app_armor: AppArmor,
     /// Labels that the policy has for containers, as it is written; `None` where the kernel does not have SELinux.
     pub selinux_contexts: Option<String>,
+    /// Where processors tell how hot they run.
+    pub thermal_counters: Vec<String>,
     /// `/etc/hosts`.
     pub hosts: String,
     /// Ids that are set aside for pods with user namespaces, the first and how many; all above the node's own where none are.
@@ -147,8 +150,12 @@ impl Facts {
             oom_score_adj: oom_score_adj()?,
             capabilities: capabilities()?,
             kernel_capabilities: kernel_capabilities()?,
-            app_armor: app_armor::found(Path::new("/")),
+            app_armor: app_armor::found(
+                Path::new("/"),
+                std::env::var_os("container").is_some_and(|manager| !manager.is_empty()),
+            ),
             selinux_contexts: selinux::contexts(Path::new("/")),
+            thermal_counters: thermal::counters(Path::new("/")),
             hosts: text_or_empty(Path::new(HOSTS))?,
             sub_ids: sub_ids::sub_ids()?,
         })

@@ -217,6 +217,7 @@ impl Settings {
             pod_ids: self.pod_ids(facts)?,
             app_armor: self.app_armor(facts),
             se_linux: self.se_linux(facts),
+            thermal_counters: facts.thermal_counters.clone(),
             unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone().unwrap_or_default(),
             oom_score_floor: oom_score_floor(facts),
             capabilities: facts.capabilities,

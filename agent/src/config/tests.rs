@@ -82,6 +82,7 @@ pub(crate) fn facts() -> Facts {
         kernel_capabilities: 0x1ff_ffff_ffff,
         app_armor: AppArmor::Absent,
         selinux_contexts: None,
+        thermal_counters: Vec::new(),
         hosts: "127.0.0.1 localhost\n".to_owned(),
         sub_ids: None,
     }

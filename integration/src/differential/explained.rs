@@ -288,15 +288,6 @@ pub const EXPLAINED: &[Explained] = &[
         is: |finding| finding.difference.path.ends_with("/envInOrder[order]"),
     },
     Explained {
-        what: "of CPUs without thermal counters, these are masked too, which runtimes pass over",
-        at: PODS,
-        is: |finding| {
-            finding.difference.path.ends_with("/maskedPaths[]")
-                && finding.difference.theirs == "-"
-                && finding.difference.ours.lines().all(|one| one.ends_with("/thermal_throttle"))
-        },
-    },
-    Explained {
         what: "the node's own network and names are no entries, and not those of a pause container",
         at: PODS,
         is: |finding| {

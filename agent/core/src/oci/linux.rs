@@ -29,9 +29,6 @@ const MASKED: [&str; 12] = [
 /// Source: `pkg/securitycontext/util.go` `defaultReadonlyPaths`.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Most CPUs that Linux is built for (`CONFIG_NR_CPUS`).
-const CPUS_MAX: u64 = 8192;
-
 /// Which filter a container gets.
 pub(super) enum SeccompChoice {
     None,
@@ -105,13 +102,11 @@ pub(super) fn maps(ids: HostIds) -> Result<Vec<LinuxIdMapping>, ConfigError> {
     Ok(vec![map.build().map_err(|error| ConfigError::Maps(error.to_string()))?])
 }
 
-/// What is masked and what is read-only. Every CPU's thermal counters are masked, which tell of its neighbours; runtimes pass
-/// over those that are not there.
+/// What is masked and what is read-only.
 fn hidden_paths(inputs: &ContainerInputs<'_>) -> (Vec<String>, Vec<String>) {
     let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
-    let cpus = inputs.node.capacity.cpu_milli.unwrap_or(0).div_ceil(1000).min(CPUS_MAX);
     let mut masked = owned(&MASKED);
-    masked.extend((0..cpus).map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle")));
+    masked.extend_from_slice(&inputs.node.thermal_counters);
     (masked, owned(&READ_ONLY))
 }
 

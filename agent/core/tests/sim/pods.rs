@@ -56,6 +56,7 @@ pub(crate) fn node() -> NodeConfig {
         seccomp_default: false,
         app_armor: AppArmor::Absent,
         se_linux: None,
+        thermal_counters: Vec::new(),
         unsafe_sysctls: Vec::new(),
         oom_score_floor: -999,
         kernel_capabilities: u64::MAX,

@@ -5,14 +5,15 @@ use std::{fs, path::Path};
 
 use berth_core::config::AppArmor;
 
-/// What a node has whose root this is.
-pub(super) fn found(root: &Path) -> AppArmor {
+/// What a node has whose root this is. In a container, of which its manager tells (`container` in the environment), profiles are
+/// the machine's.
+pub(super) fn found(root: &Path, is_contained: bool) -> AppArmor {
     let is_there = |path: &str| root.join(path).exists();
     let enabled = fs::read_to_string(root.join("sys/module/apparmor/parameters/enabled"));
     if !is_there("sys/kernel/security/apparmor") || !enabled.is_ok_and(|text| text.starts_with('Y')) {
         return AppArmor::Absent;
     }
-    if is_there("sbin/apparmor_parser") { AppArmor::Enforced } else { AppArmor::Unused }
+    if is_there("sbin/apparmor_parser") && !is_contained { AppArmor::Enforced } else { AppArmor::Unused }
 }
 
 #[cfg(test)]
@@ -20,14 +21,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn profiles_are_enforced_where_the_kernel_does_and_a_parser_is_there() {
-        for (security, enabled, parser, expected) in [
-            (false, None, true, AppArmor::Absent),
-            (true, None, true, AppArmor::Absent),
-            (true, Some("N\n"), true, AppArmor::Absent),
-            (false, Some("Y\n"), true, AppArmor::Absent),
-            (true, Some("Y\n"), false, AppArmor::Unused),
-            (true, Some("Y\n"), true, AppArmor::Enforced),
+    fn profiles_are_enforced_where_the_kernel_does_a_parser_is_there_and_the_node_is_no_container() {
+        for (security, enabled, parser, is_contained, expected) in [
+            (false, None, true, false, AppArmor::Absent),
+            (true, None, true, false, AppArmor::Absent),
+            (true, Some("N\n"), true, false, AppArmor::Absent),
+            (false, Some("Y\n"), true, false, AppArmor::Absent),
+            (true, Some("Y\n"), false, false, AppArmor::Unused),
+            (true, Some("Y\n"), true, false, AppArmor::Enforced),
+            (true, Some("Y\n"), true, true, AppArmor::Unused),
+            (true, None, true, true, AppArmor::Absent),
         ] {
             let root = tempfile::tempdir().unwrap();
             let make = |path: &str, text: &str| {
@@ -44,7 +47,11 @@ mod tests {
             if parser {
                 make("sbin/apparmor_parser", "");
             }
-            assert_eq!(found(root.path()), expected, "{security} {enabled:?} {parser}");
+            assert_eq!(
+                found(root.path(), is_contained),
+                expected,
+                "{security} {enabled:?} {parser} {is_contained}"
+            );
         }
     }
 }
