@@ -12,13 +12,15 @@ mod report;
 mod suite;
 
 use std::env;
+use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use berth_integration::vm::{self, Backend, Disk, Init, Job};
 use berth_integration::{binaries, components, files, lab, stored};
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::args::{Args, Asked};
 use crate::place::Place;
@@ -71,36 +73,55 @@ fn enter(args: &[String]) -> Result<ExitCode> {
 /// Everything is in a virtual machine, and what it leaves here.
 fn in_guest(args: &Args, init: Init) -> Result<ExitCode> {
     build()?;
-    let out = fresh(&args.name())?;
+    let kept = Kept::fresh(&args.name())?;
     let disk = Disk::build(Backend::choose()?, |step| eprintln!("conformance: {step}"))?;
     let program = env::current_exe().context("find this program")?;
     let command = std::iter::once(program.display().to_string()).chain(args.inside()).collect();
-    let job = Job { kept: Some(out.clone()), ..Job::new("conformance", init, command)? };
+    let job = Job { kept: Some(kept.dir.clone()), ..Job::new("conformance", init, command)? };
     let code = vm::run(&disk, &job)?;
-    println!("all of it is in {}", out.display());
+    println!("all of it is in {}", kept.dir.display());
     Ok(ExitCode::from(code))
 }
 
-/// An empty directory for what is said.
-fn fresh(name: &str) -> Result<PathBuf> {
-    let out = components::workspace().join("target/conformance").join(name);
-    if out.exists() {
-        files::remove_dir(&out)?;
+/// Where what is said stays.
+struct Kept {
+    dir: PathBuf,
+    /// As long as the run lasts; a guest's directory is its own.
+    _lock: Option<Flock<File>>,
+}
+
+impl Kept {
+    /// An empty directory, which no other run of this kind has.
+    fn fresh(name: &str) -> Result<Self> {
+        let all = components::workspace().join("target/conformance");
+        files::make_dir(&all)?;
+        let lock = files::create(all.join(format!("{name}.lock")))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+            let name = all.join(name);
+            anyhow!(errno)
+                .context(format!("another run writes into {}: wait until it has ended", name.display()))
+        })?;
+        let dir = all.join(name);
+        if dir.exists() {
+            files::remove_dir(&dir)?;
+        }
+        files::make_dir(&dir)?;
+        Ok(Self { dir, _lock: Some(lock) })
     }
-    files::make_dir(&out)?;
-    Ok(out)
 }
 
 fn in_lab(asked: &Asked) -> Result<ExitCode> {
     let Asked::Run(args) = asked else { return Ok(ExitCode::SUCCESS) };
-    let out = vm::logs().map_or_else(|| fresh(&args.name()), Ok)?;
-    let place = Place::start(args.node).inspect_err(|_| place::keep_logs(&out))?;
+    let own = |dir| Ok(Kept { dir, _lock: None });
+    let kept = vm::logs().map_or_else(|| Kept::fresh(&args.name()), own)?;
+    let out = &kept.dir;
+    let place = Place::start(args.node).inspect_err(|_| place::keep_logs(out))?;
     println!("the node is ready: {}", args.node.name());
-    let ran = suite::run(place.cluster(), args, &out).and_then(|()| Report::read(&out));
+    let ran = suite::run(place.cluster(), args, out).and_then(|()| Report::read(out));
     // A pod of a spec that failed may be left; the lab ends it.
-    place::keep_logs(&out);
+    place::keep_logs(out);
     let report = ran?;
-    report.write(&out)?;
+    report.write(out)?;
     print!("{report}");
     if !vm::is_guest() {
         println!("all of it is in {}", out.display());
