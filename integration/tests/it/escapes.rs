@@ -77,10 +77,23 @@ fn told() -> Result<()> {
     node.end()
 }
 
-/// Whoever enters the container executes itself there, by a program that is a script of `/proc/self/exe`, and the container writes into every
-/// program that it sees run.
+/// Whoever enters the container executes itself there, by a program that is a script of `/proc/self/exe`, and the container holds every
+/// program that it sees run and is not its own, and writes into it once that has ended. A copy of its shell on the node, which it enters in the
+/// same way, it does write into.
 fn whole(runtime: &str) -> Result<()> {
     const ROUNDS: usize = 20;
+    const THIEF: &str = r##"
+        printf '#!/proc/self/exe\n' > /bin/entered; chmod 755 /bin/entered
+        while :; do
+            for exe in /proc/[0-9]*/exe; do
+                case "$(readlink $exe)" in ""|/bin/busybox) continue;; esac
+                (
+                    exec 3< $exe; echo >> /tmp/met; tries=0
+                    while ! echo x >> /proc/self/fd/3 && [ $tries -lt 40 ]; do tries=$((tries + 1)); sleep 0.05; done
+                )
+            done
+            echo >> /tmp/rounds
+        done 2> /dev/null"##;
     let found = if runtime == "crun" { "/usr/bin/crun".into() } else { components::binary("runc")? };
     // Not the machine's own: who knows.
     let dir = World::here()?.root().join("runtime");
@@ -88,22 +101,33 @@ fn whole(runtime: &str) -> Result<()> {
     let program = dir.join(runtime);
     fs::copy(&found, &program).with_context(|| format!("copy {}", found.display()))?;
     let node = Node::start_with(&with_runtime(&program.display().to_string()))?;
-    let before = fs::read(&program)?;
-    let thief = "printf '#!/proc/self/exe\n' > /bin/entered; chmod 755 /bin/entered; echo 0 > /tmp/tries; \
-                 while :; do for exe in /proc/[0-9]*/exe; do \
-                 case $exe in /proc/1/exe|/proc/self/exe) ;; *) echo x 2>/dev/null >> $exe && echo wrote $exe; esac; \
-                 done; echo >> /tmp/tries; done";
-    node.apply("thief", &pod("thief", json!({ "containers": [shell("main", thief, json!({}))] })))?;
+    let shared = World::here()?.root().join("shared");
+    let control = shared.join("busybox");
+    fs::create_dir(&shared)?;
+    fs::copy("/bin/busybox", &control).context("copy busybox")?;
+    let before = [&program, &control].map(fs::read);
+    let thief = json!({
+        "containers": [shell("main", THIEF, json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }))],
+        "volumes": [{ "name": "v", "hostPath": { "path": shared } }],
+    });
+    node.apply("thief", &pod("thief", thief))?;
     let thief = node.ready("thief")?;
-    let tries = || -> Result<usize> { Ok(inside(&thief, "wc -l < /tmp/tries")?.trim().parse()?) };
-    eventually("the container to write into programs", &true, || Ok(tries().unwrap_or_default() > 1))?;
-    let first = tries()?;
+    let rounds = || -> Result<usize> { Ok(inside(&thief, "wc -l < /tmp/rounds")?.trim().parse()?) };
+    let begun = || Ok(rounds().unwrap_or_default() > 1);
+    eventually("the container to look for programs", &true, begun)?;
+    let [program_before, control_before] = before;
+    let control_before = control_before?;
+    eventually("the copy on the node to be written into", &true, || {
+        exec(&thief, "main", &["/v/busybox", "sleep", "0.5"])?;
+        Ok(fs::read(&control)? != control_before)
+    })?;
+    let first = rounds()?;
     for _ in 0..ROUNDS {
         // It never ends well: what is executed is no program of the container's.
         let _failed = exec(&thief, "main", &["/bin/entered"]);
     }
-    ensure!(tries()? > first, "nobody tried");
-    ensure!(fs::read(&program)? == before, "{} was written into", program.display());
+    eventually("the container to look again", &true, || Ok(rounds()? > first + 1))?;
+    ensure!(fs::read(&program)? == program_before?, "{} was written into", program.display());
     node.apply("fine", &sleeper("fine"))?;
     node.ready("fine")?;
     node.end()
@@ -115,9 +139,9 @@ fn link_for_etc() -> Result<()> {
     let node = Node::start_with(&Settings::with_registry())?;
     let outside = node.world.root().join("outside");
     fs::create_dir(&outside)?;
-    for (name, target) in
-        [("absolute", outside.display().to_string()), ("relative", format!("../../..{}", outside.display()))]
-    {
+    // Up to the root from wherever the container's own is, and not further.
+    let relative = format!("{}..{}", "../".repeat(16), outside.display());
+    for (name, target) in [("absolute", outside.display().to_string()), ("relative", relative)] {
         let layer = Layer::of(&[
             ("bin".to_owned(), Entry::Directory),
             ("bin/busybox".to_owned(), Entry::Program("/bin/busybox".into())),
