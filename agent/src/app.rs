@@ -186,7 +186,7 @@ async fn start(
     runtime::remove_left(&containerd, &snapshotter, &config.node.paths.run, &recorded_pods, &made).await;
     let (found, orphans) = find_orphans(&config, &cgroups, recorded_pods.clone(), found).await?;
 
-    let (grouped, handlers) = served_before(&found.grouped, &found.observation, found.handlers);
+    let (grouped, handlers) = served_before(&found.grouped, &records, &found.observation, found.handlers);
     let view = View::default();
     let host = Arc::new(Host {
         config: Arc::clone(&config),
@@ -240,16 +240,18 @@ async fn start(
 /// Tasks and sandboxes of shims of others that an earlier agent began.
 fn served_before(
     grouped: &[(ContainerId, SandboxId)],
+    records: &Pods,
     observation: &Observation,
     handlers: Vec<(SandboxId, Handler)>,
 ) -> (GroupedTasks, SandboxHandlers) {
     let (tasks, kept) = (GroupedTasks::default(), SandboxHandlers::default());
-    let runs = |id: &ContainerId| {
-        let mut all = observation.containers.iter();
-        all.any(|one| one.id == *id && matches!(one.task, ObservedTask::Running { .. }))
-    };
+    let running =
+        observation.containers.iter().filter(|one| matches!(one.task, ObservedTask::Running { .. }));
+    // A shim that does not answer now has told before.
+    let runs = records.iter().flat_map(|(record, _)| record.containers.values()).filter(|run| run.has_run);
+    let begun: BTreeSet<&ContainerId> = running.map(|one| &one.id).chain(runs.map(|run| &run.id)).collect();
     for (container, sandbox) in grouped {
-        if runs(container) {
+        if begun.contains(container) {
             tasks.begun(container, sandbox);
         } else {
             tasks.add(container, sandbox);

@@ -76,7 +76,7 @@ impl PodRecord {
             name: spec.name.clone(),
             source: spec.source,
             manifest: Arc::clone(&spec.manifest),
-            resize: None,
+            resize: spec.resize.clone(),
             resizing: None,
             started_at: spec.started_at.unwrap_or(now),
             goal: Goal::Wanted,

@@ -3,8 +3,10 @@ use std::{fs, path::Path};
 use berth_core::{
     config::{CgroupSettings, CgroupVersion},
     id::{ContainerId, ContainerName},
-    observation::{ObservedContainer, ObservedSandbox, ObservedTask},
+    observation::{Observation, ObservedContainer, ObservedSandbox, ObservedTask},
+    record::ContainerRecord,
     spec::{Resize, Source},
+    time::Mono,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -117,4 +119,31 @@ fn a_run_directory_has_one_name() {
     }
     let error = without_links(&dir.path().join("none").display().to_string()).unwrap_err();
     assert!(error.to_string().starts_with("look up stateDir /"), "{error}");
+}
+
+/// One that an earlier agent saw run has ended when it is not there any more, whether its shim answered as this one began or not.
+#[test]
+fn containers_under_shims_of_others_are_known_to_have_begun() {
+    let (mut record, pod) = recorded_pod();
+    let [observed, recorded, made] = ["observed", "recorded", "made"].map(ContainerId::from_known);
+    let run = ContainerRecord::begun(recorded.clone(), 0, Mono::default());
+    record.containers.insert(ContainerName::new("c"), ContainerRecord { has_run: true, ..run });
+    let of = |id: &ContainerId, task| ObservedContainer {
+        id: id.clone(),
+        task,
+        ..found().observation.containers[0].clone()
+    };
+    let running = ObservedTask::Running { pid: 7, started_at: Timestamp::UNIX_EPOCH };
+    let observation = Observation {
+        containers: vec![
+            of(&observed, running),
+            of(&recorded, ObservedTask::Unknown),
+            of(&made, ObservedTask::Absent),
+        ],
+        ..Observation::default()
+    };
+    let sandbox = SandboxId::from_known("s");
+    let grouped = [&observed, &recorded, &made].map(|id| (id.clone(), sandbox.clone()));
+    let (tasks, _) = served_before(&grouped, &vec![(record, pod)], &observation, Vec::new());
+    assert_eq!([&observed, &recorded, &made].map(|id| tasks.has_run(id)), [true, true, false]);
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use berth_core::spec::{Pod, Source};
+use berth_core::{
+    pod::resize::read_back,
+    spec::{Pod, Resize, Source, Unallocated},
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod as ApiPod, PodCondition, PodStatus};
 
@@ -35,12 +38,20 @@ pub fn api_pod(given: &ApiPod, seen: Timestamp) -> Result<Manifest, Faults> {
         take_status(pod, &status);
     }
     // A status that cannot be used is no matter of the pod's.
-    if told::allocate(&mut written, &status)
-        && let Ok(Manifest { pod: mut allocated, .. }) = convert(&nowhere, &written, Source::Api)
-        && let (Some(pod), Some(before)) = (Arc::get_mut(&mut manifest.pod), Arc::get_mut(&mut allocated))
+    if let Some(waits) = told::pending_resize(&status)
+        && told::allocate(&mut written, &status)
+        && let Ok(Manifest { pod: allocated, .. }) = convert(&nowhere, &written, Source::Api)
+        && let Some(pod) = Arc::get_mut(&mut manifest.pod)
     {
-        take_status(before, &status);
-        pod.told_allocated = Some(allocated);
+        let resize = Resize {
+            allocated: Arc::clone(&allocated.manifest),
+            generation: waits.observed_generation,
+            unallocated: Some(Unallocated {
+                is_infeasible: waits.reason.as_deref() == Some("Infeasible"),
+                message: waits.message.clone().unwrap_or_default(),
+            }),
+        };
+        pod.told_allocated = Some(read_back(&allocated, pod, resize));
     }
     Ok(manifest)
 }
@@ -155,12 +166,13 @@ mod tests {
         let asks = json!({ "requests": { "cpu": "2", "memory": "2Gi", "hugepages-2Mi": "2Mi" },
             "limits": { "cpu": "4", "memory": "4Gi", "hugepages-2Mi": "2Mi" } });
         let told = |name: &str| {
-            let mut told =
-                json!({ "name": name, "ready": true, "restartCount": 0, "image": "i", "imageID": "i" });
+            let mut told = json!({ "name": name, "ready": true, "restartCount": 0, "image": "i", "imageID": "i",
+                "state": { "running": {} } });
             told.as_object_mut().unwrap().extend(has.as_object().unwrap().clone());
             told
         };
-        let mut status = json!({ "conditions": [{ "type": kind, "status": "True" }],
+        let mut status = json!({ "conditions": [{ "type": kind, "status": "True", "reason": "Infeasible", "message": "why",
+            "observedGeneration": 1 }],
             "containerStatuses": [told("c")], "initContainerStatuses": [told("s")] });
         status.as_object_mut().unwrap().extend(whole.as_object().unwrap().clone());
         let given = json!({
@@ -201,9 +213,22 @@ mod tests {
         }
         let whole = |pod: &Pod| pod.resources.as_ref().map(|all| all.requests.clone());
         assert_eq!((whole(before), before.generation), (whole(&pod), Some(2)));
-        assert_eq!(before.have_run, pod.have_run);
-        let asked_again = manifest_asks(&pod);
-        assert_ne!(manifest_asks(before), asked_again);
+        assert_eq!((before.have_run.len(), &before.have_run), (2, &pod.have_run));
+        let resize = before.resize.as_ref().unwrap();
+        let why = Unallocated { is_infeasible: true, message: "why".into() };
+        assert_eq!((resize.generation, &resize.unallocated), (Some(1), &Some(why)));
+        assert_eq!(manifest_asks(&before.manifest), manifest_asks(&pod.manifest));
+        assert_ne!(manifest_asks(&resize.allocated), manifest_asks(&pod.manifest));
+
+        // What is not told of a container that runs was not there.
+        let requests = json!({ "allocatedResources": { "cpu": "1", "memory": "1Gi" }, "resources": { "requests": { "cpu": "1" } } });
+        for (told, expected) in
+            [(json!({ "resources": {} }), (None, None)), (requests, (Some(cpu(1)), Some(gib(1))))]
+        {
+            let pod = api_pod(&waiting(told, json!({}), pending), Timestamp::UNIX_EPOCH).unwrap().pod;
+            let before = pod.told_allocated.as_ref().unwrap();
+            assert_eq!(has(before, "c"), (expected.0, expected.1, None, None));
+        }
 
         let whole_told = json!({ "allocatedResources": { "cpu": "5" } });
         let given = waiting(json!({}), whole_told, pending);
@@ -229,11 +254,15 @@ mod tests {
             let pod = api_pod(&waiting(has, json!({}), kind), Timestamp::UNIX_EPOCH).unwrap().pod;
             assert_eq!(pod.told_allocated, None, "{kind}");
         }
+        let mut given = waiting(json!({ "resources": {} }), json!({}), pending);
+        given.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "False".into();
+        let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+        assert_eq!(pod.told_allocated, None, "it waits no more");
     }
 
     /// What its record says that it asks for.
-    fn manifest_asks(pod: &Pod) -> serde_json::Value {
-        let manifest: serde_json::Value = serde_json::from_str(&pod.manifest).unwrap();
+    fn manifest_asks(manifest: &str) -> serde_json::Value {
+        let manifest: serde_json::Value = serde_json::from_str(manifest).unwrap();
         manifest["spec"]["containers"][0]["resources"].clone()
     }
 

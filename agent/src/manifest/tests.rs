@@ -147,13 +147,15 @@ fn what_is_no_capability_is_passed_over_and_told() {
 /// Source: `IsOvercommitAllowed` of `pkg/apis/core/v1/helper/helpers.go`.
 #[test]
 fn resources_that_are_called_kubernetes_own_may_be_overcommitted() {
-    for resources in [
-        "{requests: {kubernetes.io/batch-cpu: 1000}}",
-        "{requests: {kubernetes.io/batch-cpu: 1000}, limits: {kubernetes.io/batch-cpu: 2000}}",
-    ] {
-        let found = one(&pod("", &format!("resources: {resources}"))).pod;
-        let requests = &found.containers[0].resources.requests;
-        assert_eq!(requests.extended.get("kubernetes.io/batch-cpu"), Some(&1000), "{resources}");
+    for name in ["kubernetes.io/batch-cpu", "node.kubernetes.io/batch-cpu"] {
+        for resources in [
+            format!("{{requests: {{{name}: 1000}}}}"),
+            format!("{{requests: {{{name}: 1000}}, limits: {{{name}: 2000}}}}"),
+        ] {
+            let found = one(&pod("", &format!("resources: {resources}"))).pod;
+            let requests = &found.containers[0].resources.requests;
+            assert_eq!(requests.extended.get(name), Some(&1000), "{resources}");
+        }
     }
 }
 

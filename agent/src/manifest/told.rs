@@ -10,7 +10,8 @@ use berth_core::{
 };
 use k8s_openapi::{
     api::core::v1::{
-        ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, ResourceRequirements,
+        ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus,
+        ResourceRequirements,
     },
     apimachinery::pkg::api::resource::Quantity,
 };
@@ -30,12 +31,15 @@ pub(super) fn have_run(status: &PodStatus) -> impl Iterator<Item = (ContainerNam
     all.filter_map(|one| Some((ContainerName::new(&one.name), run(one)?)))
 }
 
+/// What the status says of resources that its pod waits for.
+pub(super) fn pending_resize(status: &PodStatus) -> Option<&PodCondition> {
+    status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending" && one.status == "True")
+}
+
 /// Gives a pod that waits for other resources those that its status says it has. Whether there were any. Of limits what is in force is told
 /// alone. What is allocated outlives a reboot under the kubelet (`allocated_pods_state` in its root directory).
 pub(super) fn allocate(pod: &mut Pod, status: &PodStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
-    let waits = conditions.any(|one| one.type_ == "PodResizePending" && one.status == "True");
-    let Some(spec) = pod.spec.as_mut().filter(|_| waits) else { return false };
+    let Some(spec) = pod.spec.as_mut() else { return false };
     let before = spec.clone();
     let statuses: Vec<&ContainerStatus> = [&status.init_container_statuses, &status.container_statuses]
         .into_iter()
@@ -54,16 +58,19 @@ pub(super) fn allocate(pod: &mut Pod, status: &PodStatus) -> bool {
 /// Amounts by the resources that they are of.
 type Amounts = BTreeMap<String, Quantity>;
 
-/// Takes what is told of what can be resized, where anything is told; what is not told then was not there.
+/// Takes what is told of what can be resized. What is not told then was not there: nothing of a container that has none of its own. Where
+/// nothing is told of its resources at all, it has not begun.
 fn take(
     asked: Option<&mut ResourceRequirements>,
     allocated: Option<&Amounts>,
     in_force: Option<&ResourceRequirements>,
 ) {
     let Some(asked) = asked else { return };
+    static NOTHING: Amounts = Amounts::new();
+    let least = in_force.map(|_| &NOTHING);
     let limits = in_force.and_then(|in_force| in_force.limits.as_ref());
-    for (asked, told) in [(&mut asked.requests, allocated), (&mut asked.limits, limits)] {
-        let (Some(asked), Some(told)) = (asked, told.filter(|told| !told.is_empty())) else { continue };
+    for (asked, told) in [(&mut asked.requests, allocated.or(least)), (&mut asked.limits, limits.or(least))] {
+        let (Some(asked), Some(told)) = (asked, told) else { continue };
         for name in RESIZED {
             match (asked.get_mut(name), told.get(name)) {
                 (Some(asked), Some(told)) => asked.clone_from(told),

@@ -30,22 +30,36 @@ struct Followed {
     sandbox: SandboxId,
     /// Whether it was seen to run: then it has ended when there is none.
     has_run: bool,
+    /// Whether there was none at the last look. Of a shim that has just died containerd ends what is left, and tells of that when it has.
+    is_missed: bool,
+}
+
+impl Followed {
+    fn of(sandbox: &SandboxId, has_run: bool) -> Self {
+        Self { sandbox: sandbox.clone(), has_run, is_missed: false }
+    }
 }
 
 impl GroupedTasks {
     /// Adds a container that an earlier agent made, and perhaps began.
     pub fn add(&self, id: &ContainerId, sandbox: &SandboxId) {
-        self.table().insert(id.clone(), Followed { sandbox: sandbox.clone(), has_run: false });
+        self.table().insert(id.clone(), Followed::of(sandbox, false));
     }
 
     /// Adds a container that was begun.
     pub fn begun(&self, id: &ContainerId, sandbox: &SandboxId) {
-        self.table().insert(id.clone(), Followed { sandbox: sandbox.clone(), has_run: true });
+        self.table().insert(id.clone(), Followed::of(sandbox, true));
     }
 
     /// Forgets a container that is being removed.
     pub fn forget(&self, id: &ContainerId) {
         self.table().remove(id);
+    }
+
+    /// Whether one of these was seen to run.
+    #[cfg(test)]
+    pub(crate) fn has_run(&self, id: &ContainerId) -> bool {
+        self.table().get(id).is_some_and(|followed| followed.has_run)
     }
 
     /// The sandboxes of these.
@@ -90,9 +104,11 @@ impl GroupedTasks {
     ) -> Option<(SandboxId, Exit)> {
         let mut table = self.table();
         let followed = table.get_mut(id)?;
+        let is_missed = matches!(task, Some(ObservedTask::Absent));
+        let was_missed = std::mem::replace(&mut followed.is_missed, is_missed);
         let exit = match task {
             Some(ObservedTask::Exited(exit)) => Some(exit),
-            Some(ObservedTask::Absent) if followed.has_run => Some(told.unwrap_or_else(killed)),
+            Some(ObservedTask::Absent) if followed.has_run => told.or_else(|| was_missed.then(killed)),
             Some(ObservedTask::Running { .. }) => {
                 followed.has_run = true;
                 None
@@ -147,7 +163,7 @@ mod tests {
             (true, Some(exit(3)), Some(ObservedTask::Exited(exit(4))), Some(4)),
             (false, None, Some(ObservedTask::Exited(exit(4))), Some(4)),
             (true, Some(exit(3)), Some(ObservedTask::Absent), Some(3)),
-            (true, None, Some(ObservedTask::Absent), Some(137)),
+            (true, None, Some(ObservedTask::Absent), None),
             // It was made and not begun.
             (false, Some(exit(3)), Some(ObservedTask::Absent), None),
             (false, None, Some(ObservedTask::Absent), None),
@@ -176,8 +192,12 @@ mod tests {
         tasks.add(&id, &sandbox);
         let running = ObservedTask::Running { pid: 7, started_at: Timestamp::UNIX_EPOCH };
         assert_eq!(tasks.end_of(&id, None, Some(running)), None);
-        let end = tasks.end_of(&id, None, Some(ObservedTask::Absent));
-        assert_eq!(end.map(|(of, exit)| (of, exit.code)), Some((sandbox, 137)));
+        let look = |task| tasks.end_of(&id, None, task).map(|(of, exit)| (of, exit.code));
+        // Its shim may have died a moment ago, and containerd not have ended it yet.
+        assert_eq!(look(Some(ObservedTask::Absent)), None);
+        assert_eq!(look(None), None, "containerd did not answer");
+        assert_eq!(look(Some(ObservedTask::Absent)), None);
+        assert_eq!(look(Some(ObservedTask::Absent)), Some((sandbox, 137)));
         tasks.forget(&id);
         assert_eq!(tasks.end_of(&id, None, Some(ObservedTask::Absent)), None);
     }

@@ -160,11 +160,15 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use containerd_client::connect as to;
+    use std::path::Path;
+
+    use berth_core::observation::SandboxReport;
+    use containerd_client::{connect as to, to_any};
     use tempfile::TempDir;
     use tokio::net::UnixListener;
 
     use super::*;
+    use crate::runtime::fake::{Ending, Fake};
 
     /// Far longer than the deadline of a call.
     const LONG: Duration = Duration::from_secs(60);
@@ -190,5 +194,35 @@ mod tests {
         let never = std::future::pending::<Result<Option<()>, tonic::Status>>();
         let next = tokio::time::timeout(LONG, containerd.next("read", "", never)).await.expect("an end");
         assert_eq!(next.unwrap_err().kind(), berth_core::failure::FailureKind::Unknown);
+    }
+
+    /// Of a container whose shim is gone the event is all that there is.
+    #[tokio::test]
+    async fn an_event_tells_at_once_how_a_container_ended_and_not_an_exec() {
+        let fake = Fake::answering(&[] as &[TaskExit], Ending::NotFound).await;
+        let (events, mut received) = mpsc::channel(1);
+        let shims = Shims::new("/nonexistent", Path::new("/nonexistent"), events.clone());
+        let grouped = GroupedTasks::default();
+        let (id, sandbox) = (ContainerId::from_known("c"), SandboxId::from_known("s"));
+        grouped.begun(&id, &sandbox);
+        let watch = Watch { containerd: fake.containerd.clone(), shims, grouped, events };
+        let told = |id: &str| {
+            let exited_at = Some(prost_types::Timestamp { seconds: 7, nanos: 0 });
+            let exit = TaskExit {
+                id: id.into(),
+                container_id: "c".into(),
+                exit_status: 3,
+                exited_at,
+                ..TaskExit::default()
+            };
+            Envelope { event: Some(to_any(&exit)), topic: "/tasks/exit".into(), ..Envelope::default() }
+        };
+        watch.hint(&told("exec")).await;
+        assert!(received.try_recv().is_err(), "an exec ended");
+        watch.hint(&told("c")).await;
+        let finished_at = Timestamp::from_second(7).unwrap();
+        let exit = Exit { code: 3, started_at: None, finished_at, oom_killed: false };
+        let report = SandboxReport::Exited { id, exit };
+        assert_eq!(received.try_recv().unwrap(), Event::Sandbox { id: sandbox, report });
     }
 }

@@ -73,7 +73,7 @@ fn bound(node: &str, name: &str, more: Value) -> Value {
 }
 
 /// A part of the processors that this node has for pods, in hundredths of them: thousandths of a processor.
-fn cpu_milli(cluster: &Cluster, hundredths: u64) -> Result<u64> {
+pub(crate) fn cpu_milli(cluster: &Cluster, hundredths: u64) -> Result<u64> {
     let is_told = |node: &Value| node["status"]["allocatable"]["cpu"].is_string();
     let node = cluster.wait_for(&node_path(NODE_NAME), "with its processors", is_told)?;
     let told = node["status"]["allocatable"]["cpu"].as_str().unwrap_or_default();

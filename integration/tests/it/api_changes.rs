@@ -12,6 +12,7 @@ use berth_integration::node::{Node, cgroups::name_of_container};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::admission::cpu_milli;
 use crate::api_pods::{
     PODS, all_taken, bound, condition, gone, is_ready, is_well_behaved, path, restarts, start,
 };
@@ -130,13 +131,14 @@ fn resize() -> Result<()> {
 
     too_little(&cluster, &node, &before, first)?;
 
-    // More than the other pod leaves of the node's two cores; what is more than those the API server refuses itself.
-    let large = json!({ "resources": { "requests": { "cpu": "1500m" } } });
+    // More than the other pod leaves of the node's cores; what is more than those the API server refuses itself.
+    let large = json!({ "resources": { "requests": { "cpu": format!("{}m", cpu_milli(&cluster, 75)?) } } });
     let large = shell("main", "exec sleep infinity", large);
     let spec = json!({ "terminationGracePeriodSeconds": 1, "containers": [large] });
     cluster.create(PODS, &bound("beside", spec)?)?;
     cluster.wait_for(&path("beside"), "ready", is_ready)?;
-    let much = resources(("1000m", "32Mi"), ("1000m", "64Mi"));
+    let much = format!("{}m", cpu_milli(&cluster, 50)?);
+    let much = resources((&much, "32Mi"), (&much, "64Mi"));
     ask(&cluster, &json!([{ "name": "main", "resources": much }]))?;
     let waits = |pod: &Value| pending(pod).is_some_and(|waits| waits["reason"] == "Deferred");
     let told = cluster.wait_for(&path("web"), "told that it waits", waits)?;

@@ -6,6 +6,7 @@ use berth_integration::cluster::Cluster;
 use berth_integration::node::Node;
 use serde_json::{Value, json};
 
+use crate::admission::cpu_milli;
 use crate::api_changes::{bounds, deleted, events, is_resized, pending, pod_bounds, resources};
 use crate::api_pods::{PODS, bound, condition, is_ready, is_well_behaved, path, restarts, start};
 use crate::kit::{eventually, shell};
@@ -109,20 +110,23 @@ fn too_little(cluster: &Cluster, node: &Node, before: &Value) -> Result<()> {
 
 /// It waits for another pod to go.
 fn no_room(cluster: &Cluster, node: &Node, before: &Value) -> Result<()> {
-    let large =
-        shell("main", "exec sleep infinity", json!({ "resources": { "requests": { "cpu": "1500m" } } }));
+    let large = json!({ "resources": { "requests": { "cpu": format!("{}m", cpu_milli(cluster, 75)?) } } });
+    let large = shell("main", "exec sleep infinity", large);
     let spec = json!({ "terminationGracePeriodSeconds": 1, "containers": [large] });
     cluster.create(PODS, &bound("beside", spec)?)?;
     cluster.wait_for(&path("beside"), "ready", is_ready)?;
-    let much = resources(("1000m", "96Mi"), ("1000m", "192Mi"));
+    let half = cpu_milli(cluster, 50)?;
+    let much = format!("{half}m");
+    let much = resources((&much, "96Mi"), (&much, "192Mi"));
     ask(cluster, "web", &much)?;
     let waits = |pod: &Value| pending(pod).is_some_and(|waits| waits["reason"] == "Deferred");
     let pod = cluster.wait_for(&path("web"), "told that it waits", waits)?;
     has(node, &pod, before, (60_000, 192 * MIB))?;
     deleted(cluster, &["beside"])?;
     let pod = cluster.wait_for(&path("web"), "resized", is_resized(5))?;
-    let much = resources(("1", "96Mi"), ("1", "192Mi"));
-    has(node, &pod, &much, (100_000, 192 * MIB))?;
+    let much = if half % 1000 == 0 { (half / 1000).to_string() } else { format!("{half}m") };
+    let much = resources((&much, "96Mi"), (&much, "192Mi"));
+    has(node, &pod, &much, (100 * half, 192 * MIB))?;
     ask(cluster, "web", before)?;
     cluster.wait_for(&path("web"), "resized", is_resized(6)).map(drop)
 }

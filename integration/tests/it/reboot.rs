@@ -13,7 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::api_changes::{ask, bounds, deleted, is_resized, pending, resources};
+use crate::admission::cpu_milli;
+use crate::api_changes::{ask, bounds, deleted, events, is_resized, pending, resources};
 use crate::api_pods::{PODS, all_taken, bound, is_ready, path, restarts, start};
 use crate::crash::dies_at_once;
 use crate::kit::{FOR_EVER, IMAGE, eventually, inside, pod, shell, sleeper};
@@ -165,30 +166,44 @@ fn of_the_api() -> Result<()> {
 /// What is allocated is in no record any more.
 fn waits_for_room() -> Result<()> {
     let (cluster, mut node) = start(Settings::default())?;
-    let has = |cores: &str| resources((cores, "32Mi"), (cores, "64Mi"));
-    for (pod, cores) in [("web", "100m"), ("beside", "1500m")] {
-        let main = shell("main", FOR_EVER, json!({ "resources": has(cores) }));
-        cluster.create(PODS, &bound(pod, json!({ "containers": [main] }))?)?;
+    let has = |milli: u64| {
+        let cpu = format!("{milli}m");
+        resources((&cpu, "32Mi"), (&cpu, "64Mi"))
+    };
+    let (most, half) = (cpu_milli(&cluster, 75)?, cpu_milli(&cluster, 45)?);
+    for (pod, milli) in [("web", 100), ("beside", most)] {
+        let main = shell("main", FOR_EVER, json!({ "resources": has(milli) }));
+        // It has no resources of its own.
+        let bare = shell("bare", FOR_EVER, json!({}));
+        cluster.create(PODS, &bound(pod, json!({ "containers": [main, bare] }))?)?;
         cluster.wait_for(&path(pod), "ready", is_ready)?;
     }
-    ask(&cluster, &json!([{ "name": "main", "resources": has("900m") }]))?;
+    let some = json!({ "requests": { "cpu": "10m" }, "limits": { "memory": "64Mi" } });
+    ask(
+        &cluster,
+        &json!([{ "name": "main", "resources": has(half) }, { "name": "bare", "resources": some }]),
+    )?;
     let waits = |pod: &Value| pending(pod).is_some_and(|waits| waits["reason"] == "Deferred");
     let before = cluster.wait_for(&path("web"), "told that it waits", waits)?;
-    let limits = bounds(&node, &before, "main")?;
+    let had = [bounds(&node, &before, "main")?, bounds(&node, &before, "bare")?];
+    let told = || Ok(events(&cluster, "ResizeDeferred")?.len());
+    eventually("that it waits to be told", &1, told)?;
     switch_off(&mut node)?;
     node.containerd.start_again()?;
     node.agent.start()?;
     let is_back = |pod: &Value| is_ready(pod) && restarts(pod, "main") == 1;
     cluster.wait_for(&path("beside"), "back", is_back)?;
     let after = cluster.wait_for(&path("web"), "back", is_back)?;
-    same("what it has", bounds(&node, &after, "main")?, limits)?;
+    same("what it has", [bounds(&node, &after, "main")?, bounds(&node, &after, "bare")?], had)?;
     let shown = |pod: &Value| {
-        let main = &pod["status"]["containerStatuses"][0];
+        let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+        let has: Vec<_> = containers.map(|one| [&one["allocatedResources"], &one["resources"]]).collect();
         let waits =
             pending(pod).map(|waits| [&waits["reason"], &waits["message"], &waits["observedGeneration"]]);
-        json!([main["allocatedResources"], main["resources"], waits])
+        json!([has, waits])
     };
     same("what is told of it", shown(&after), shown(&before))?;
+    same("told", told()?, 1)?;
     deleted(&cluster, &["beside"])?;
     let has_all = |pod: &Value| pending(pod).is_none() && is_resized(2)(pod);
     cluster.wait_for(&path("web"), "resized", has_all)?;

@@ -188,6 +188,7 @@ impl PodSync {
         let name = pod.name.clone();
         self.names.entry(name.clone()).or_default().insert(uid.clone());
         self.node.insert(uid, pod);
+        self.tell_another(&name);
         self.look_at(&name);
     }
 
@@ -266,6 +267,7 @@ impl PodSync {
         state.gone.take_if(|gone| matches!(gone, Gone::Unanswered(_)));
         state.tries = if pause.is_some() { state.tries.saturating_add(1) } else { 0 };
         state.not_before = pause.map(|pause| now + pause);
+        self.tell_another(&name);
         self.look_at(&name);
         since.filter(|_| is_told).map(|since| now.since(since))
     }
@@ -295,8 +297,7 @@ impl PodSync {
         // Each name is looked at once: those that wait come back by their time.
         for _ in 0..self.due.len() {
             let name = self.due.pop_front()?;
-            let is_early = self.states.get(&name).is_some_and(|state| state.not_before > Some(now));
-            if is_early && !self.has_another(&name) {
+            if self.states.get(&name).is_some_and(|state| state.not_before > Some(now)) {
                 self.due.push_back(name);
                 continue;
             }
@@ -327,13 +328,15 @@ impl PodSync {
         None
     }
 
-    /// Whether another status is to be told than the one that was refused.
-    fn has_another(&self, name: &PodName) -> bool {
-        let Some(refused) = self.states.get(name).and_then(|state| state.refused.as_ref()) else {
-            return false;
-        };
-        let next = self.next_call(name);
-        next.is_some_and(|next| matches!(next.sent, Sent::Status(wanted, _) if wanted != *refused))
+    /// Another status than the one that was refused does not wait for that one's time.
+    fn tell_another(&mut self, name: &PodName) {
+        let uids = self.names.get(name).into_iter().flatten();
+        let mut shown = uids.filter_map(|uid| self.node.get(uid)?.own_status()).peekable();
+        let Some(state) = self.states.get_mut(name) else { return };
+        let Some(refused) = state.refused.as_ref().filter(|_| shown.peek().is_some()) else { return };
+        if shown.all(|status| status != refused) {
+            state.not_before = None;
+        }
     }
 
     /// Whether what is to be told may wait for more.

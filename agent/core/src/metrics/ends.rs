@@ -101,6 +101,7 @@ mod tests {
         assert_eq!(published(Some(&runs), &asked, Remains::Something, 10), (None, None));
         assert_eq!(published(Some(&asked), &asked, Remains::Something, 12), (None, None));
         assert_eq!(published(Some(&asked), &stopped, Remains::Something, 15), (Some(5), None));
+        assert_eq!(published(Some(&stopped), &stopped, Remains::Leftovers, 16), (None, None));
         assert_eq!(published(Some(&stopped), &stopped, Remains::Directories, 17), (None, Some(7)));
         assert_eq!(seconds(ends.withdrawn(&runs.uid, at(18))), (None, None), "once");
     }

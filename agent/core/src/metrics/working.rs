@@ -38,6 +38,8 @@ mod tests {
             (Phase::Pending, false, None, Remains::Something, ("sync", "desired")),
             (Phase::Running, false, None, Remains::Something, ("sync", "desired")),
             (Phase::Failed, false, None, Remains::Something, ("terminating", "desired")),
+            (Phase::Running, false, None, Remains::Leftovers, ("sync", "desired")),
+            (Phase::Failed, false, None, Remains::Leftovers, ("terminating", "desired")),
             (Phase::Running, true, deletion, Remains::Something, ("terminating", "desired")),
             (Phase::Running, true, None, Remains::Something, ("terminating", "orphan")),
             (Phase::Failed, true, None, Remains::Directories, ("terminated", "orphan")),

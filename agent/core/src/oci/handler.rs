@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use oci_spec::runtime::Spec;
 
-use super::BlockVolume;
+use super::ContainerPlan;
 use crate::glob;
 
 /// The part of a handler that the OCI spec shows.
@@ -33,15 +33,14 @@ pub enum PrivilegedDevices {
     None,
 }
 
-/// The spec as the handler wants it, with this SELinux label where it runs virtual machines. What Berth itself annotates stays, and so do
-/// volumes that are devices.
+/// The complete spec of a plan as the handler wants it, with the plan's SELinux label for virtual machines where it runs such. What Berth itself
+/// annotates stays, and so do volumes that are devices.
 #[must_use]
 pub fn with_terms(
     mut spec: Spec,
-    vm_label: Option<&str>,
+    plan: &ContainerPlan,
     annotations: &BTreeMap<String, String>,
     is_privileged: bool,
-    volumes: &[BlockVolume],
     terms: HandlerTerms<'_>,
 ) -> Spec {
     let passed = annotations
@@ -52,14 +51,14 @@ pub fn with_terms(
         own.entry(name.clone()).or_insert_with(|| value.clone());
     }
     if let Some(process) = spec.process_mut().as_mut().filter(|_| terms.is_vm) {
-        process.set_selinux_label(vm_label.map(str::to_owned));
+        process.set_selinux_label(plan.vm_label.clone());
     }
     let Some(linux) = spec.linux_mut().as_mut().filter(|_| is_privileged) else { return spec };
     if terms.devices == PrivilegedDevices::All {
         return spec;
     }
     let mut devices = linux.devices().clone().unwrap_or_default();
-    devices.retain(|device| volumes.iter().any(|volume| *device.path() == *volume.path));
+    devices.retain(|device| plan.devices.iter().any(|volume| *device.path() == *volume.path));
     linux.set_devices(Some(devices));
     if terms.devices == PrivilegedDevices::None
         && let Some(rules) =

@@ -192,7 +192,8 @@ mod tests {
         pod.life.record = life(ContainerKind::Init, &[rule(&[42], true, ALL)], Some(42)).record;
         let one = ContainerName::new("one");
         let backoff = crate::record::RestartBackoff { delay_ms: 20_000, since: now.mono };
-        pod.life.record.containers.get_mut(&one).unwrap().backoff = backoff;
+        let run = pod.life.record.containers.get_mut(&one).unwrap();
+        (run.backoff, run.has_run) = (backoff, true);
         pod.restart_all(now.mono);
         assert_eq!(pod.life.record.restarting.unwrap().deadline, now.mono + STOP_MIN);
         pod.begin_all(now.mono);
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(pod.life.record.containers.keys().collect::<Vec<_>>(), [&one]);
         let record = &pod.life.record.containers[&one];
         assert_eq!((record.attempt, record.anew, record.started_in, record.last_in), (1, true, None, None));
-        assert_eq!(record.begun_at, now.mono);
+        assert_eq!((record.begun_at, record.has_run), (now.mono, false));
         assert_eq!(record.id, ContainerId::of(pod.uid(), &one, 1));
         assert_eq!(record.last_exit.as_ref().map(|exit| exit.exit.code), Some(42));
         assert_eq!((&record.exit, record.backoff), (&None, backoff));

@@ -239,6 +239,10 @@ impl PodMachine {
                 self.remember_run(name);
             }
             ObservedTask::Unknown if alive == Alive::Perhaps => self.trust(name, hash, at, now),
+            // Its sandbox is held by others than its shim.
+            ObservedTask::Unknown if alive == Alive::Yes && self.has_run(name) => {
+                self.trust(name, hash, at, now);
+            }
             ObservedTask::Exited(exit) => self.ended(name, RunEnd::Seen(*exit), now),
             ObservedTask::Absent if self.has_run(name) => self.ended(name, self.lost(now), now),
             ObservedTask::Created | ObservedTask::Starting | ObservedTask::Absent | ObservedTask::Unknown
@@ -296,12 +300,13 @@ impl PodMachine {
     }
 
     /// A run of which only the shim knows more, and it does not answer: taken to run since it was begun, as the record was
-    /// last shown, until the shim tells.
+    /// last shown, until the shim tells. One that was seen to run has begun.
     fn trust(&mut self, name: &ContainerName, hash: u64, known_at: Mono, now: Now) {
         let begun_at = self.life.record.containers.get(name).map_or(now.mono, |record| record.begun_at);
         let started_at = now.wall - now.mono.since(begun_at);
         let (stop, hook) = (Stop::No, Hooking::No);
-        self.runs(name, Running { pid: None, started_at, known_at, hash, stop, hook, is_trusted: true });
+        let is_trusted = !self.has_run(name);
+        self.runs(name, Running { pid: None, started_at, known_at, hash, stop, hook, is_trusted });
     }
 
     /// Everything of the pod that the runtime has and the record no longer counts, and what an interrupted replacement of
@@ -468,6 +473,22 @@ mod tests {
             let end = pod.life.record.containers[&container.name].exit.as_ref().map(|end| end.exit.code);
             assert_eq!(end, has_run.then_some(137));
             assert_eq!(matches!(pod.life.run(&container.name), Run::Preparing(_)), !has_run);
+        }
+        // Its shim does not answer.
+        for has_run in [true, false] {
+            let mut observation = observation.clone();
+            observation.containers[0].task = ObservedTask::Unknown;
+            let run = record.containers.get_mut(&container.name).unwrap();
+            run.has_run = has_run;
+            let mut pod = PodMachine::restored(record.clone(), Arc::clone(&spec), &observation, now);
+            assert_eq!(matches!(pod.life.run(&container.name), Run::Running(_)), has_run);
+            // It was ended meanwhile, and what runs is looked at again.
+            observation.containers[0].task = ObservedTask::Absent;
+            observation.asked_at = Mono(std::time::Duration::from_secs(600));
+            pod.observe(&observation, now);
+            let end = pod.life.record.containers[&container.name].exit.as_ref().map(|end| end.exit.code);
+            let has_ended = matches!(pod.life.run(&container.name), Run::Ended(_)) || end == Some(137);
+            assert_eq!(has_ended, has_run, "{:?}", pod.life.run(&container.name));
         }
         // One that is found running is known to run from then on; of our own shims the sandbox tells.
         for (pid, expected) in [(0, true), (7, false)] {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{
     actual::{EndedRun, Run, RunEnd, Running},
     machine::PodMachine,
-    port::termination::TerminationMessage,
+    port::{start::START_ERROR, termination::TerminationMessage},
     probe::is_shown_running,
     restart_all::removed,
 };
@@ -109,8 +109,12 @@ impl PodMachine {
         at: Mono,
     ) {
         let is_restarting = self.life.record.restarting.is_some();
-        // What no status shows is not kept: records are written whole.
-        let message = termination::share(&message, self.life.spec.all_containers().count()).to_owned();
+        // What no status shows is not kept: records are written whole. Why a start failed is shown whole while the container waits.
+        let message = if reason.as_deref() == Some(START_ERROR) {
+            message
+        } else {
+            termination::share(&message, self.life.spec.all_containers().count()).to_owned()
+        };
         if let Some(record) = self.life.record.containers.get_mut(name) {
             let (message, reason) = if is_restarting && record.stopping.is_some() {
                 removed(message, reason)

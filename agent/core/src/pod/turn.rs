@@ -13,12 +13,26 @@ pub(super) fn is_passed(life: &Life, sidecar: &Container) -> bool {
     behind.any(|one| life.record.was_begun_here(&one.name))
 }
 
+/// Whether a main container was begun in this sandbox: then init containers do not run again in it.
+pub(super) fn is_initialized(life: &Life) -> bool {
+    life.spec.containers.iter().any(|main| life.record.was_begun_here(&main.name))
+}
+
+/// Whether a main container runs: while one does, sidecars that run again hold up nobody. When none does, the last sidecar comes first
+/// (`computeInitContainerActions`).
+pub(super) fn has_main_running(life: &Life) -> bool {
+    let mut runs = life.spec.containers.iter().map(|main| life.run(&main.name));
+    runs.any(|run| matches!(run, Run::Starting(_) | Run::Running(_)))
+}
+
 /// Whether all init containers before this one have ended well and all sidecars before it have started.
 pub(super) fn is_in_turn(life: &Life, container: &Container) -> bool {
-    if container.kind == ContainerKind::Ephemeral {
-        return true;
-    }
-    if life.spec.containers.iter().any(|main| life.record.was_begun_here(&main.name)) {
+    let waits_for_nobody = match container.kind {
+        ContainerKind::Ephemeral => true,
+        ContainerKind::Init | ContainerKind::Sidecar => is_initialized(life),
+        ContainerKind::Main => has_main_running(life),
+    };
+    if waits_for_nobody {
         return true;
     }
     let before = life.spec.init_containers.iter().take_while(|one| one.name != container.name);
@@ -26,6 +40,7 @@ pub(super) fn is_in_turn(life: &Life, container: &Container) -> bool {
         ContainerKind::Sidecar => {
             is_passed(life, one) || (matches!(life.run(&one.name), Run::Running(_)) && has_started(life, one))
         }
+        ContainerKind::Init if is_initialized(life) => true,
         ContainerKind::Init | ContainerKind::Main | ContainerKind::Ephemeral => {
             let run = life.record.run_here(&one.name);
             run.is_some_and(|run| run.exit.as_ref().is_some_and(|exit| exit.exit.code == 0))

@@ -51,8 +51,8 @@ pub struct Pod {
     pub ended: Option<Ended>,
     /// Containers that have run by the word of its source. It counts where nothing is known here: the machine was switched off since.
     pub have_run: BTreeMap<ContainerName, ToldRun>,
-    /// The same pod with the resources that it has by the word of its source, while it waits for others. It counts where nothing is known
-    /// here.
+    /// The same pod with the resources that it has by the word of its source, while it waits for others, as it is read back from a record.
+    /// It counts where nothing is known here.
     pub told_allocated: Option<Arc<Pod>>,
     /// What others say of it, without which it is not ready (`spec.readinessGates`).
     pub readiness_gates: Vec<ReadinessGate>,

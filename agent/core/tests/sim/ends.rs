@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_core::{
     effect::{Act, Effect},
-    event::Event,
+    event::{Event, Outcome},
     failure::FailureKind,
     id::PodUid,
     pod::port::look::Finding,
@@ -69,6 +69,49 @@ fn an_end_is_shown_once_and_with_its_message_however_often_that_must_be_read() {
         assert_eq!((phase, end.exit_code, end.message.as_str()), (Phase::Failed, 3, expected), "{what}");
         assert_eq!(run.world.violations, Vec::<String>::new());
     }
+}
+
+/// Its next run waits for the sidecar, which crashes: what is known of its end is told, at last too. Source: `convertStatusToAPIStatus` of
+/// `pkg/kubelet/kubelet_pods.go`; seen beside a kubelet (`sidecar-and-main-end` of `scripts/differential`).
+#[test]
+fn what_ended_is_shown_so_while_its_next_run_waits_for_a_sidecar() {
+    let mut run = Run::new();
+    run.settle();
+    let pod = pods::pod("web", &["side-a", "main"]);
+    run.want(pod.clone());
+    run.settle();
+    for (name, code) in [("side-a", 1), ("side-a", 1), ("main", 3)] {
+        let id = run.world.running(&uid(), name).expect("it runs");
+        run.world.exit(&id, code, run.now);
+        run.report();
+        run.settle();
+    }
+    let has_ended = |run: &Run| matches!(shown(run).1, ContainerState::Terminated(end) if end.exit_code == 3);
+    assert!(has_ended(&run), "{:?}", shown(&run));
+    run.want(Pod { deletion: Some(Duration::from_secs(5)), ..pod });
+    run.settle();
+    assert!(has_ended(&run), "{:?}", shown(&run));
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// Records are written whole at each change.
+#[test]
+fn a_record_has_of_last_words_what_a_status_can_show() {
+    let mut run = Run::new();
+    run.settle();
+    run.want(Pod { restart_policy: RestartPolicy::Never, ..pods::pod("web", &["main", "b", "c", "d"]) });
+    run.settle();
+    let main = run.world.running(&uid(), "main").expect("it runs");
+    run.world.exit(&main, 3, run.now);
+    run.report();
+    let read = take(&mut run, |act| matches!(act, Act::ReadTerminationMessage(_)));
+    let words = "x".repeat(4096);
+    run.handle(Event::Done { op: read.op(), outcome: Ok(Outcome::TerminationMessage(words)) });
+    run.settle();
+    let record = &run.world.records[&uid()];
+    let kept = record.containers.values().find_map(|run| run.exit.as_ref()).map(|exit| exit.message.len());
+    assert_eq!(kept, Some(12 * 1024 / 4));
+    assert_eq!(run.world.violations, Vec::<String>::new());
 }
 
 /// Its network namespace was removed, so it is to stop with its sandbox, and takes no signal.

@@ -129,6 +129,29 @@ fn of_many_ephemeral_containers_two_begin_at_once() {
     assert_eq!(planned(&life).steps, starts(&["debug-b"]));
     runs(&mut life, "debug-a");
     assert_eq!(planned(&life).steps, starts(&["debug-b", "debug-c"]));
+
+    // Those that were tried least come first, however long the others hang.
+    for (one, tries) in [("debug-a", 3), ("debug-b", 2), ("debug-c", 0)] {
+        self::prepared(&mut life, one);
+        let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name(one)) else {
+            panic!("it is prepared")
+        };
+        let retry = Retry { at: Mono(NOW), tries, ..failed(FailureKind::Unknown, Duration::ZERO) };
+        preparing.refused = (tries > 0).then_some(Refusal { reason: "RunContainerError", retry });
+    }
+    assert_eq!(planned(&life).steps, starts(&["debug-c", "debug-b"]));
+}
+
+#[test]
+fn that_their_targets_do_not_run_is_told_of_all_ephemeral_containers_at_once() {
+    let all = ["debug-a", "debug-b", "debug-c", "debug-d"];
+    let mut pod = pods::pod("web", &["web"]);
+    all.into_iter().for_each(|one| pods::debug(&mut pod, one, Some("web")));
+    let mut life = furnished(pod);
+    prepared(&mut life, "web");
+    all.into_iter().for_each(|one| prepared(&mut life, one));
+    let started = planned(&life).steps;
+    assert!(all.into_iter().all(|one| started.contains(&Step::Start(name(one)))), "{started:?}");
 }
 
 #[test]
@@ -624,4 +647,54 @@ fn a_start_that_nobody_answered_is_looked_at_before_it_is_given_up() {
     let deadline = Mono(NOW) + Duration::from_secs(30);
     life.record.termination = Some(TerminationRecord { began: Mono(NOW), deadline });
     assert_eq!(planned(&life), Plan { wake_at: Some(Mono(NOW) + Duration::from_secs(5)), ..Plan::default() });
+}
+
+/// Source: `computeInitContainerActions` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`, which counts main containers that are
+/// created or running, and then goes by the last init container.
+#[test]
+fn main_containers_that_run_again_wait_for_the_last_sidecar() {
+    let again = |life: &mut Life, one: &str| {
+        exited(life, one, 1);
+        let record = record(life, one);
+        record.last_exit = record.exit.take();
+        record.last_in = record.started_in.take();
+        prepared(life, one);
+    };
+    let waits = |life: &mut Life, one: &str| {
+        again(life, one);
+        life.actual.containers.insert(name(one), Run::BackingOff);
+    };
+    let of = |all: &'static [&'static str]| {
+        let mut life = furnished(pods::pod("web", all));
+        all.iter().filter(|one| one.starts_with("init-")).for_each(|one| exited(&mut life, one, 0));
+        again(&mut life, "web");
+        life
+    };
+    let starts = |life: &Life| -> Vec<Step> {
+        planned(life).steps.into_iter().filter(|step| matches!(step, Step::Start(_))).collect()
+    };
+
+    let mut life = of(&["side-a", "web"]);
+    waits(&mut life, "side-a");
+    assert_eq!(starts(&life), [], "the sidecar waits");
+    again(&mut life, "side-a");
+    assert_eq!(starts(&life), [Step::Start(name("side-a"))], "the sidecar comes first");
+    runs(&mut life, "side-a");
+    assert_eq!(starts(&life), [Step::Start(name("web"))], "the sidecar runs");
+
+    let mut life = of(&["side-a", "web", "log"]);
+    waits(&mut life, "side-a");
+    runs(&mut life, "log");
+    assert_eq!(starts(&life), [Step::Start(name("web"))], "another main container runs");
+    waits(&mut life, "log");
+    assert_eq!(starts(&life), [], "it waits, too");
+
+    let mut life = of(&["side-a", "side-b", "web"]);
+    waits(&mut life, "side-a");
+    runs(&mut life, "side-b");
+    assert_eq!(starts(&life), [Step::Start(name("web"))], "the last sidecar runs");
+
+    let mut life = of(&["side-a", "init-b", "web"]);
+    waits(&mut life, "side-a");
+    assert_eq!(starts(&life), [Step::Start(name("web"))], "an init container is last");
 }

@@ -29,8 +29,9 @@ const SEEDS_IN_A_CLUSTER: u64 = 60;
 /// Seeds beyond those that found something once.
 const FOUND: [u64; 2] = [326, 471];
 /// The same in a cluster.
-const FOUND_IN_A_CLUSTER: [u64; 17] =
-    [170, 290, 425, 556, 595, 846, 1020, 1038, 1158, 1441, 1477, 1849, 2940, 3627, 3659, 8176, 9014];
+const FOUND_IN_A_CLUSTER: [u64; 19] = [
+    170, 203, 290, 425, 556, 595, 846, 1020, 1038, 1158, 1441, 1477, 1849, 2258, 2940, 3627, 3659, 8176, 9014,
+];
 /// How often each thing must happen and each rule be asked in all lives together: what hardly ever comes proves nothing.
 const OFTEN: u64 = 50;
 /// The same of what needs three chances at once.

@@ -88,6 +88,7 @@ const WRONG: &[(&str, Wrong)] = &[
     ("at rest what is to run runs", shown::init_container_at_rest),
     ("at rest what is to run runs", together::not_begun_anew),
     ("init containers and sidecars come first, in order", begun_before_its_init_container),
+    ("init containers and sidecars come first, in order", begun_again_beside_no_sidecar),
     ("init containers and sidecars come first, in order", together::begun_anew_before_its_init_container),
     ("init containers and sidecars come first, in order", probes::begun_before_its_sidecar_has_started),
     ("nothing starts in a pod that ends", begun_in_a_pod_that_ends),
@@ -375,6 +376,15 @@ fn begun_before_its_init_container(run: &mut Run) {
     begin(run, &["init-a", "main"]);
     let elsewhere = StartRequest { sandbox: SandboxId::of(&uid(), 1), ..start_of(run, "main") };
     lie(run, |oracle, now| ask(oracle, Act::StartContainer(Box::new(elsewhere)), now));
+}
+
+/// All of them have ended, and the sidecar waits longer.
+fn begun_again_beside_no_sidecar(run: &mut Run) {
+    begin(run, &["side-a", "main"]);
+    exit(run, "side-a", 1);
+    exit(run, "side-a", 1);
+    exit(run, "main", 1);
+    start_next(run, "main");
 }
 
 fn begun_in_a_pod_that_ends(run: &mut Run) {

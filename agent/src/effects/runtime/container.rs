@@ -53,9 +53,8 @@ pub(in crate::effects) async fn start(
     let request = &with_values(host, request).await?;
     let spec = prepare::container(host, request, runtime.own_shm(request)).await?;
     let is_privileged = request.container.security.privileged;
-    let vm_label = request.plan.vm_label.as_deref();
-    let (annotations, volumes) = (&request.pod.annotations, &request.plan.devices);
-    let spec = oci::with_terms(spec, vm_label, annotations, is_privileged, volumes, handler.terms());
+    let annotations = &request.pod.annotations;
+    let spec = oci::with_terms(spec, &request.plan, annotations, is_privileged, handler.terms());
     // Whose files hang takes nobody's place.
     let _place = host.lanes.enter(Lane::Start, RUNTIME).await?;
     host.failpoint.reach("container.files-written");

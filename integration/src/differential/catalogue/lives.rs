@@ -90,6 +90,11 @@ fn inits() -> Vec<Case> {
     let sidecar =
         |script: &str, more: Value| with(shell("beside", script, json!({ "restartPolicy": "Always" })), more);
     let probe = json!({ "exec": { "command": ["true"] }, "periodSeconds": 1 });
+    // Of the sidecar the first run alone starts, and main containers wait for the next ones.
+    let once = "if [ -e /v/begun ]; then sleep 3; else until [ -e /v/begun ]; do sleep 0.1; done; fi; exit 1";
+    let first = json!({ "exec": { "command": ["test", "!", "-e", "/v/begun"] }, "periodSeconds": 1, "failureThreshold": 100 });
+    let kept = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+    let volume = json!({ "volumes": [{ "name": "v", "emptyDir": {} }] });
     vec![
         telling(
             "init-two",
@@ -117,6 +122,13 @@ fn inits() -> Vec<Case> {
             json!({}),
             init(json!([sidecar(STAY, json!({}))]), never()),
         ),
+        Case::scripted(
+            "sidecar-and-main-end",
+            "touch /v/begun; sleep 1; exit 1",
+            kept.clone(),
+            init(json!([sidecar(once, with(kept, json!({ "startupProbe": first })))]), volume),
+        )
+        .until(|pod| pod["status"]["initContainerStatuses"][0]["restartCount"] == 2),
         telling("sidecar-crashes", init(json!([sidecar("exit 1", json!({}))]), json!({}))).until(backs_off),
     ]
 }

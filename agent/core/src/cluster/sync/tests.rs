@@ -314,6 +314,38 @@ fn another_status_than_the_one_that_was_refused_is_tried_at_once() {
     only(&mut sync, NOW + REFUSED_PAUSE_MAX);
 }
 
+/// Nobody is woken for what is not to be told any more.
+#[test]
+fn another_status_that_may_wait_is_told_when_it_is_time_or_not_at_all() {
+    let begun = |address: &str| json!({"phase": "Pending", "startTime": "1", "podIP": address});
+    for (what, comes) in [("time", 0), ("the pod goes", 1), ("the refused one is back", 2)] {
+        let mut sync = listed(vec![api("web", 1, begun("192.0.2.1"))]);
+        let mut now = NOW;
+        sync.published(uid("web"), node("web", json!({"phase": "Running", "startTime": "1"})));
+        for _ in 0..7 {
+            now = sync.poll_timeout().unwrap_or(now);
+            let request = only(&mut sync, now);
+            sync.answered(request.op, Answer::Refused, now, 1.0);
+        }
+        sync.published(uid("web"), node("web", begun("192.0.2.2")));
+        assert_eq!(sync.poll_request(now), None, "it may wait");
+        let due = now + urgency::STEP;
+        assert_eq!(sync.poll_timeout(), Some(due));
+        match comes {
+            0 => {}
+            1 => sync.gone(&name("web"), &uid("web"), 2),
+            _ => sync.published(uid("web"), node("web", json!({"phase": "Running", "startTime": "1"}))),
+        }
+        let asked = sync.poll_request(if comes == 0 { due } else { now });
+        assert_eq!(asked.is_some(), comes != 1, "{what}");
+        if let Some(request) = asked {
+            sync.answered(request.op, Answer::Refused, due, 1.0);
+        }
+        assert_eq!(sync.poll_request(due), None, "{what}");
+        assert!(sync.poll_timeout().is_none_or(|at| at > due), "{what}");
+    }
+}
+
 #[test]
 fn an_answer_that_comes_late_brings_nothing_back() {
     let running = || json!({"phase": "Running"});

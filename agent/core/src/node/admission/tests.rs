@@ -87,10 +87,12 @@ fn what_the_node_does_not_have_at_all_is_not_its_own() {
     let mut container = Container::clone(&pod.containers[0]);
     container.resources.requests.extended.insert("example.com/licence".into(), 1);
     // What is called Kubernetes' own is no vendor's.
-    container.resources.requests.extended.insert("kubernetes.io/batch-cpu".into(), 1);
+    for name in ["kubernetes.io/batch-cpu", "node.kubernetes.io/batch-cpu"] {
+        container.resources.requests.extended.insert(name.into(), 1);
+    }
     container.resources.requests.hugepages_bytes.insert(2 << 20, 4 << 20);
     pod.containers = vec![Arc::new(container)];
-    let missing = ["OutOfhugepages-2Mi", "OutOfkubernetes.io/batch-cpu"];
+    let missing = ["OutOfhugepages-2Mi", "OutOfkubernetes.io/batch-cpu", "OutOfnode.kubernetes.io/batch-cpu"];
     assert_eq!(reasons(&pod, &[], &node()), missing);
 }
 

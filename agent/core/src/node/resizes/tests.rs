@@ -1,14 +1,21 @@
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 
 use super::*;
 use crate::{
     config::SwapBehavior,
+    effect::{Act, Effect},
     event::{Event, Restored},
     fixtures,
     metrics::Requested,
-    spec::Source,
+    pod::resize::read_back,
+    spec::{Resize, Scheduling, Source},
     time::Mono,
 };
 
@@ -28,6 +35,17 @@ fn pod(name: &str, requests: (u64, u64)) -> Pod {
     pod.qos = QosClass::Burstable;
     pod.manifest = format!("{{\"name\":\"{name}\",\"asks\":\"{requests:?}\"}}").into();
     pod
+}
+
+/// One that is told to have waited for more of a core than it has.
+fn told(name: &str, has: u64, asked: u64) -> Pod {
+    let (allocated, waits) = (pod(name, (has, MIB)), pod(name, (asked, MIB)));
+    let resize = Resize {
+        allocated: Arc::clone(&allocated.manifest),
+        generation: waits.generation,
+        unallocated: Some(Unallocated { is_infeasible: false, message: "it was told before".into() }),
+    };
+    Pod { told_allocated: Some(read_back(&allocated, &waits, resize)), ..waits }
 }
 
 fn node() -> Node {
@@ -211,19 +229,37 @@ fn what_waited_before_the_machine_was_switched_off_is_judged_again_from_what_it_
         // There is room for it now.
         (400, 600, 300, (600, false), true),
         // What it has does not fit any more.
-        (1200, 5000, 100, (1200, false), true),
+        (1200, 5000, 100, (1200, true), true),
     ] {
         let mut node = node();
-        let allocated = Some(Arc::new(pod("waits", (has, MIB))));
-        let waits = Pod { told_allocated: allocated, ..pod("waits", (asked, MIB)) };
-        tell(&mut node, &[&waits, &pod("other", (other, MIB))]);
+        tell(&mut node, &[&told("waits", has, asked), &pod("other", (other, MIB))]);
         let (cpu, why) = is(&node, "waits");
         assert_eq!((cpu, why.is_some()), expected, "{has} {asked}");
         let is_refused = |name: &str| node.pods[&PodUid::new(name)].life().record.terminal.is_some();
         assert_eq!(is_refused("waits"), has > 1000, "{has}");
         assert_eq!(!is_refused("other"), others, "{has} {asked}");
         let record = &node.pods[&PodUid::new("waits")].life().record;
-        let newest = if has > 1000 { has } else { asked };
-        assert_eq!(record.manifest, pod("waits", (newest, MIB)).manifest);
+        assert_eq!(record.manifest, pod("waits", (asked, MIB)).manifest);
+        // That it waits was told before.
+        let is_told = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::Note(note), .. } if note.event.reason == "ResizeDeferred");
+        assert!(!node.effects.iter().any(is_told), "{has} {asked}");
     }
+}
+
+/// A version that is told once more is not followed once more: with one that waits each turn would call for another, without an end.
+#[expect(clippy::disallowed_methods, reason = "a failure would never end")]
+#[test]
+fn one_that_waits_and_one_that_is_over_with_another_resize_are_compared_once() {
+    let mut node = node();
+    tell(&mut node, &[]);
+    let zone = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+    let scheduling = Scheduling { selector: zone, ..Scheduling::default() };
+    let waits = Pod { scheduling, ..pod("a-waits", (100, MIB)) };
+    let over = told("over", 1200, 5000);
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        tell(&mut node, &[&waits, &over]);
+        done.send(node.pods.len()).expect("somebody waits");
+    });
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(1), "the one that is over");
 }

@@ -9,7 +9,7 @@ use crate::oci::{
 };
 
 /// With a device of the node, and volumes that are devices.
-fn spec(bench: &Bench, volumes: &[BlockVolume]) -> Spec {
+fn plan(bench: &Bench, volumes: &[BlockVolume]) -> (ContainerPlan, Spec) {
     let device = |path: &str, kind, major, minor| HostDevice {
         path: path.into(),
         kind,
@@ -23,7 +23,8 @@ fn spec(bench: &Bench, volumes: &[BlockVolume]) -> Spec {
     let disk = device("/dev/sdb", HostDeviceKind::Block, 8, 16);
     let plan = ContainerPlan { devices: volumes.to_vec(), ..bench.plan().unwrap() };
     let parts = NodeParts { devices: &[fuse], volumes: &[disk], ..NodeParts::default() };
-    complete(&plan, parts).unwrap()
+    let spec = complete(&plan, parts).unwrap();
+    (plan, spec)
 }
 
 #[test]
@@ -37,12 +38,12 @@ fn annotations_that_the_handler_names_are_passed_and_none_of_ours_is_replaced() 
             bench.pod.annotations.insert(name.into(), value.into());
         }
     });
-    let plain = spec(&bench, &[]);
+    let (plan, plain) = plan(&bench, &[]);
     let of = |patterns: &[&str]| {
         let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.into()).collect();
         let terms =
             HandlerTerms { pod_annotations: &patterns, devices: PrivilegedDevices::All, is_vm: false };
-        with_terms(plain.clone(), None, &bench.pod.annotations, false, &[], terms)
+        with_terms(plain.clone(), &plan, &bench.pod.annotations, false, terms)
     };
     assert_eq!(of(&[]), plain, "without a word nothing of the pod is passed");
     let passed = of(&["io.katacontainers.*", "io.kubernetes.*"]);
@@ -67,8 +68,8 @@ fn privileged_containers_get_the_devices_that_the_handler_leaves_them() {
         let volume =
             BlockVolume { host: "/dev/sdb".to_owned(), path: "/dev/data".to_owned(), read_only: false };
         for volumes in [&[][..], &[volume]] {
-            let spec = spec(&bench, volumes);
-            let spec = with_terms(spec, None, &bench.pod.annotations, is_privileged, volumes, terms);
+            let (plan, spec) = plan(&bench, volumes);
+            let spec = with_terms(spec, &plan, &bench.pod.annotations, is_privileged, terms);
             let linux = spec.linux().clone().unwrap();
             let found: Vec<_> = linux.devices().iter().flatten().map(|device| device.path()).collect();
             let has = |path: &str| found.iter().any(|one| **one == *path);

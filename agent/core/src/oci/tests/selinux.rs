@@ -118,8 +118,7 @@ fn a_handler_with_virtual_machines_has_the_type_of_those() {
         let bench = bench(|bench| bench.container.security.privileged = is_privileged);
         let plan = bench.plan().unwrap();
         let terms = HandlerTerms { pod_annotations: &[], devices: PrivilegedDevices::All, is_vm };
-        let label = plan.vm_label.as_deref();
-        let spec = with_terms(plan.spec, label, &bench.pod.annotations, is_privileged, &[], terms);
+        let spec = with_terms(plan.spec.clone(), &plan, &bench.pod.annotations, is_privileged, terms);
         assert_eq!(
             spec.process().clone().unwrap().selinux_label().as_deref(),
             expected,

@@ -17,6 +17,7 @@ use crate::{
         },
         restart::{could_not_start, due, due_after_a_stop, is_of_another, runs_again},
         step::{PodResource, Step},
+        turn::is_initialized,
     },
     record::ContainerRecord,
     spec::{Container, ContainerKind, ImagePullPolicy, Volume},
@@ -202,7 +203,7 @@ impl Planner<'_> {
         }
         let is_replaced = self.life.record.is_replaced(record);
         let again = is_replaced || runs_again(container, self.life.spec.restart_policy, exit.exit.code);
-        if !again || (container.kind == ContainerKind::Init && self.is_initialized()) {
+        if !again || (container.kind == ContainerKind::Init && is_initialized(self.life)) {
             return Next::None;
         }
         Next::At(if is_replaced { due_after_a_stop(record, exit) } else { due(record, exit) })
@@ -213,12 +214,7 @@ impl Planner<'_> {
         container.kind == ContainerKind::Init
             && record.exit.as_ref().is_some_and(|exit| exit.exit.code == 0)
             && record.started_in != Some(self.life.record.sandbox)
-            && !self.is_initialized()
-    }
-
-    /// Whether a main container was started in the current sandbox: init containers never run again in it.
-    pub(super) fn is_initialized(&self) -> bool {
-        self.life.spec.containers.iter().any(|container| self.life.record.was_begun_here(&container.name))
+            && !is_initialized(self.life)
     }
 
     pub(super) fn is_being_removed(&self, name: &ContainerName) -> bool {

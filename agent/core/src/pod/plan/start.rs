@@ -18,7 +18,7 @@ use crate::{
         resource::Resource,
         step::Step,
         target::target,
-        turn::is_passed,
+        turn::{has_main_running, is_initialized, is_passed},
     },
     spec::{Container, ContainerKind, Hook, HookMoment, Volume},
 };
@@ -69,32 +69,41 @@ impl Planner<'_> {
             && are_volumes_there()
     }
 
-    /// Few at a time: there may be hundreds, each with a place among all starts of the node. A kubelet starts one after another.
+    /// Few at a time: there may be hundreds, each with a place among all starts of the node. A kubelet starts one after another. Those that were
+    /// tried least come first: the others may hang each time.
     fn ephemeral_containers(&mut self) {
         let all = &self.life.spec.ephemeral_containers;
         let is_starting = |name: &ContainerName| matches!(self.life.run(name), Run::Starting(_));
         let starting = all.iter().filter(|one| is_starting(&one.name)).count();
-        let mut room = EPHEMERAL_AT_ONCE.saturating_sub(starting);
+        let room = EPHEMERAL_AT_ONCE.saturating_sub(starting);
+        let mut ready = Vec::new();
         for container in all {
             let Run::Preparing(preparing) = self.life.run(&container.name) else { continue };
             let has_target = target(self.life, container).is_ok();
             if !has_target && self.life.may_have_run(&container.name) {
                 self.look(container, preparing);
-            } else if has_target || preparing.refused.is_none() {
-                // That its target does not run is told once: then it waits until that does, however long.
-                if room > 0 && self.readiness(container, preparing) == Readiness::Ready {
-                    room -= 1;
-                    self.push(Step::Start(container.name.clone()));
+            } else if self.readiness(container, preparing) == Readiness::Ready {
+                let tries = preparing.refused.as_ref().map_or(0, |refusal| refusal.retry.tries);
+                match (has_target, &preparing.refused) {
+                    (true, _) => ready.push((tries, container)),
+                    // That its target does not run is told once, at once: then it waits until that does, however long.
+                    (false, None) => self.push(Step::Start(container.name.clone())),
+                    (false, Some(_)) => {}
                 }
             }
+        }
+        ready.sort_by_key(|(tries, _)| *tries);
+        for (_, container) in ready.into_iter().take(room) {
+            self.push(Step::Start(container.name.clone()));
         }
     }
 
     /// Starts what is in turn of the init containers and sidecars; open when main containers may start.
     fn init_containers(&mut self) -> Gate {
-        let initialized = self.is_initialized();
+        let initialized = is_initialized(self.life);
+        let mut gate = Gate::Open;
         for container in &self.life.spec.init_containers {
-            let gate = match container.kind {
+            gate = match container.kind {
                 ContainerKind::Init if initialized => Gate::Open,
                 ContainerKind::Init => self.init_container(container),
                 ContainerKind::Sidecar | ContainerKind::Main | ContainerKind::Ephemeral => {
@@ -105,7 +114,8 @@ impl Planner<'_> {
                 return Gate::Closed;
             }
         }
-        Gate::Open
+        // That of the last one: those before it are passed.
+        if has_main_running(self.life) { Gate::Open } else { gate }
     }
 
     fn init_container(&mut self, container: &Container) -> Gate {

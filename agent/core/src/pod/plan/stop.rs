@@ -144,9 +144,11 @@ impl<'a> Planner<'a> {
         let name = &container.name;
         let Some(record) = self.life.record.containers.get(name) else { return };
         let Some(stopping) = record.stopping else { return };
-        // Containers that begin anew together have neither hooks nor an order.
-        let all = self.life.record.restarting;
-        let pod = self.life.record.termination.into_iter().chain(all).map(|pod| pod.deadline).min();
+        // Containers that begin anew together have neither hooks nor an order. What is stopped with its pod has the pod's time.
+        let termination = self.life.record.termination;
+        let is_with_pod = termination.is_some_and(|pod| pod.began <= stopping.began);
+        let all = self.life.record.restarting.filter(|_| !is_with_pod);
+        let pod = termination.into_iter().chain(all).map(|pod| pod.deadline).min();
         let ends = pod.map_or(stopping.deadline, |pod| stopping.deadline.min(pod));
         let waits = running.stop == Stop::No && record.hooked.signalled.is_none() && may_wait(container);
         if waits {

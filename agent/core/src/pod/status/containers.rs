@@ -173,7 +173,9 @@ fn being_made<'a>(
     record: &'a ContainerRecord,
 ) -> (ContainerState, Option<&'a ExitRecord>) {
     let Some(before) = record.last_exit.as_ref() else { return (default_waiting(life), None) };
-    if record.anew || !is_in_turn(life, container) {
+    // One that ended in this sandbox has ended, whatever the next one waits for.
+    let is_here = record.last_in == Some(life.record.sandbox);
+    if record.anew || !(is_here || is_in_turn(life, container)) {
         return (default_waiting(life), Some(before));
     }
     // Another run is made of it, against its policy.

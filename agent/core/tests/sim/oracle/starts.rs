@@ -113,7 +113,7 @@ impl Account {
     }
 
     /// Every init container before it must have completed in this sandbox and every sidecar before it must have started,
-    /// unless main containers had their turn: then init containers do not run again.
+    /// unless main containers had their turn: then init containers do not run again, and of sidecars the last one alone has to run.
     fn order_before(&self, name: &ContainerName, sandbox: &SandboxId) -> Result<(), String> {
         let uid = &self.spec.uid;
         let kind = self.kind(name).expect("of this pod");
@@ -125,7 +125,7 @@ impl Account {
             return Err(format!("{uid}/{name}: runs again though main containers had their turn"));
         }
         if is_initialized {
-            return Ok(());
+            return if kind == ContainerKind::Main { self.goes_on_beside(name, sandbox) } else { Ok(()) };
         }
         let before: Vec<&Container> = match kind {
             ContainerKind::Main => self.spec.init_containers.iter().map(|one| &**one).collect(),
@@ -152,6 +152,27 @@ impl Account {
             }
         }
         Ok(())
+    }
+
+    /// While no main container runs, as far as is known, the last sidecar has to.
+    fn goes_on_beside(&self, name: &ContainerName, sandbox: &SandboxId) -> Result<(), String> {
+        let mut mains = self.spec.containers.iter().flat_map(|one| self.runs_of(&one.name));
+        let last = self.spec.init_containers.last().filter(|one| one.kind == ContainerKind::Sidecar);
+        let Some(last) = last.filter(|_| !mains.any(|run| run.sandbox == *sandbox && !run.is_told)) else {
+            return Ok(());
+        };
+        let is_up = self.last_run(&last.name).is_some_and(|run| {
+            run.sandbox == *sandbox
+                && run.process.is_some()
+                && !run.is_told
+                && run.health.has_started(&run.container)
+                && run.hooks.has_begun(&run.container)
+        });
+        if is_up {
+            Ok(())
+        } else {
+            Err(format!("{}/{name}: runs again beside no {}", self.spec.uid, last.name))
+        }
     }
 
     fn is_initialized(&self, sandbox: &SandboxId) -> bool {

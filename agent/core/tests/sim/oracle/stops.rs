@@ -283,10 +283,11 @@ impl Account {
             return Err(format!("{who}: killed for no reason"));
         };
         let waited = now.mono.since(first);
-        let longest = self.all_since().map_or(Duration::MAX, |_| STOP_MIN);
+        let is_hurried = self.all_since().is_some() || self.was_hurried(run, now);
+        let longest = if is_hurried { STOP_MIN } else { Duration::MAX };
         let others = [self.ended_since(now), run.changed, run.given_up, run.hooks.failed];
         let grace = match others.into_iter().flatten().min() {
-            _ if self.is_time_up(now) || self.all_since().is_some() => Duration::ZERO,
+            _ if self.is_time_up(now) || is_hurried => Duration::ZERO,
             Some(at) if at <= now.mono && now.mono.since(at) >= self.grace() => Duration::ZERO,
             Some(_) if run.health.failed.is_none() => self.grace(),
             None if run.health.failed.is_none() => self.ends_by.map_or(Duration::ZERO, |by| by.since(first)),

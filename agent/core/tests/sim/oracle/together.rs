@@ -42,6 +42,17 @@ impl Account {
     /// The same, by ends that are known. What ends in a pod that has ended calls for nothing: a sidecar has no say in that.
     pub(super) fn calls_for_all(&self, is_known: impl Fn(&ContainerName, &Run) -> bool) -> Option<Mono> {
         let has_ended = self.believed().is_some_and(|record| record.terminal.is_some());
+        self.calling(has_ended, is_known)
+    }
+
+    /// Whether the stop of a run began when all were to begin anew. That the pod has ended since gives it no more time.
+    pub(super) fn was_hurried(&self, run: &Run, now: Now) -> bool {
+        let began_before = |at| self.ends_since(now).is_none_or(|ends| at < ends);
+        let calls = || self.calling(false, |name, run| self.written_code(name, run).is_some()).is_some();
+        run.stopped.is_some_and(began_before) && calls()
+    }
+
+    fn calling(&self, has_ended: bool, is_known: impl Fn(&ContainerName, &Run) -> bool) -> Option<Mono> {
         let calling = self.spec.fixed_containers().filter_map(|one| {
             let last = self.last_run(&one.name)?;
             let counts = one.kind != ContainerKind::Sidecar || !has_ended;

@@ -162,6 +162,13 @@ fn a_limit_of_cpu_is_taken_away_where_there_may_be_one() {
     };
     let mut run = begun();
     assert_eq!(quota(&asks(&mut run, requesting(never.clone(), "main", 20))), None);
+    let mut more = never.clone();
+    pods::edit(&mut more, "main").resources.requests.memory_bytes = Some(2 * MIB);
+    let limits = asks(&mut run, more)
+        .iter()
+        .filter_map(|one| one.resources.memory().as_ref()?.limit())
+        .collect::<Vec<_>>();
+    assert_eq!(limits, Vec::<i64>::new(), "of memory neither");
     assert_eq!(run.world.violations, Vec::<String>::new());
 
     let mut run = begun();

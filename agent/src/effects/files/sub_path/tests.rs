@@ -154,43 +154,66 @@ fn identity(opened: &impl AsFd) -> (u64, u64) {
 /// How often the directory and the link must each be met.
 const RACES_MIN: usize = 100;
 
-/// The race of CVE-2021-25741: a directory and a link to outside change places while the part is opened.
-#[test]
-fn cve_2021_25741_an_exchange_never_leads_out() {
+/// Tries at least so often what `a` of the volume is for, while that is exchanged with a link out of it: how often that succeeded, and how often it
+/// was refused.
+fn amid_exchanges(volume: &Volume, enough: usize, mut attempt: impl FnMut(usize) -> bool) -> (usize, usize) {
     use rustix::fs::{RenameFlags, renameat_with};
-    let volume = Volume::new();
     let (one, two) = (volume.path().join("a"), volume.path().join("b"));
     fs::create_dir(&one).unwrap();
     symlink(volume.outside(), &two).unwrap();
-    let outside = identity(&File::open(volume.outside()).unwrap());
     let done = AtomicBool::new(false);
     // Judged when the exchanges are over: a panic before that would wait for them for ever.
-    let (opened, refusals) = thread::scope(|scope| {
+    let (succeeded, refused) = thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE).unwrap();
             }
         });
-        let (mut opened, mut refusals) = (Vec::new(), 0);
+        let (mut succeeded, mut refused) = (0, 0);
         // Both sides of the race are seen, or it was none. Never endless: an exchange takes a microsecond.
-        while opened.len() + refusals < 100_000
-            || (opened.len().min(refusals) < RACES_MIN && opened.len() + refusals < 1_000_000)
+        while succeeded + refused < enough
+            || (succeeded.min(refused) < RACES_MIN && succeeded + refused < 1_000_000)
         {
-            match open_beneath(&volume.path(), "a") {
-                Ok(found) => opened.push(identity(&found)),
-                Err(_) => refusals += 1,
-            }
+            let side = if attempt(succeeded + refused) { &mut succeeded } else { &mut refused };
+            *side += 1;
         }
         done.store(true, Ordering::Relaxed);
-        (opened, refusals)
+        (succeeded, refused)
     });
-    let led_out = opened.iter().filter(|found| **found == outside).count();
-    assert_eq!(led_out, 0, "of {} opened", opened.len());
-    assert!(
-        opened.len() >= RACES_MIN && refusals >= RACES_MIN,
-        "{} opened, {refusals} refused",
-        opened.len()
-    );
+    assert!(succeeded >= RACES_MIN && refused >= RACES_MIN, "{succeeded} succeeded, {refused} were refused");
+    (succeeded, refused)
+}
+
+/// The race of CVE-2021-25741: a directory and a link to outside change places while the part is opened.
+#[test]
+fn cve_2021_25741_an_exchange_never_leads_out() {
+    let volume = Volume::new();
+    let outside = identity(&File::open(volume.outside()).unwrap());
+    let mut led_out = 0;
+    let (opened, _) = amid_exchanges(&volume, 100_000, |_| {
+        let found = open_beneath(&volume.path(), "a");
+        led_out += usize::from(found.as_ref().is_ok_and(|found| identity(found) == outside));
+        found.is_ok()
+    });
+    assert_eq!(led_out, 0, "of {opened} opened");
+}
+
+/// What is not there is made, with the mode of what it is made in.
+#[test]
+fn cve_2017_1002101_what_is_made_amid_exchanges_is_made_in_the_volume() {
+    let volume = Volume::new();
+    let seen = || {
+        let names = fs::read_dir(volume.outside()).unwrap().map(|entry| entry.unwrap().file_name());
+        (names.collect::<Vec<_>>(), fs::metadata(volume.outside()).unwrap().permissions())
+    };
+    let before = seen();
+    let (made, _) = amid_exchanges(&volume, 10_000, |number| {
+        open_beneath(&volume.path(), &format!("a/{number}")).is_ok()
+    });
+    assert_eq!(seen(), before);
+    let there = ["a", "b"].map(|name| volume.path().join(name));
+    let there = there.iter().find(|path| fs::symlink_metadata(path).unwrap().is_dir()).unwrap();
+    assert!(fs::read_dir(there).unwrap().count() >= made);
 }
 
 #[test]
