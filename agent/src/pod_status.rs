@@ -386,6 +386,37 @@ mod tests {
     }
 
     #[test]
+    fn of_sidecars_is_shown_what_they_have_as_of_main_containers() {
+        let with = |resources: serde_json::Value| -> PodSpec {
+            let proxy = json!({ "name": "proxy", "restartPolicy": "Always", "resources": resources });
+            serde_json::from_value(json!({ "initContainers": [proxy], "containers": [{ "name": "web" }] }))
+                .unwrap()
+        };
+        let asks = with(json!({ "requests": { "cpu": "250m" }, "limits": { "memory": "64Mi" } }));
+        let proxy = running("proxy", ContainerKind::Sidecar, Some("2"));
+        let actuated =
+            Some(CpuMemory { cpu_request: 100, cpu_limit: 0, memory_request: 0, memory_limit: 3 << 20 });
+        let behind =
+            PodStatus { init_containers: vec![ContainerStatus { actuated, ..proxy.clone() }], ..known() };
+        let shown = serde_json::to_value(of(&behind, &pod(), Some(&asks))).unwrap();
+        let shown = &shown["initContainerStatuses"][0];
+        let resources = json!({ "requests": { "cpu": "100m" }, "limits": { "memory": "3Mi" } });
+        assert_eq!(
+            (&shown["resources"], &shown["allocatedResources"]),
+            (&resources, &json!({ "cpu": "250m", "memory": "64Mi" }))
+        );
+
+        let has = json!({ "requests": { "cpu": "50m" } });
+        let kept = json!({ "spec": { "initContainers": [{ "name": "proxy", "resources": has }] } });
+        let resize = Resize { allocated: kept.to_string().into(), generation: Some(2), unallocated: None };
+        let waits = Pod { resize: Some(resize), ..Pod::clone(&pod()) };
+        let known = PodStatus { init_containers: vec![proxy], ..known() };
+        let shown = serde_json::to_value(of(&known, &waits, Some(&asks))).unwrap();
+        let shown = &shown["initContainerStatuses"][0];
+        assert_eq!((&shown["resources"], &shown["allocatedResources"]), (&has, &has["requests"]));
+    }
+
+    #[test]
     fn a_pod_that_asks_for_other_resources_shows_those_that_it_has() {
         let (pod, known) = (pod(), known());
         let before = serde_json::to_value(of(&known, &pod, Some(&spec()))).unwrap();

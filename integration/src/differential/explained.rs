@@ -69,8 +69,8 @@ pub const EXPLAINED: &[Explained] = &[
                 // Before it runs, and when it has ended, the kubelet shows what is allocated, and what is in no cgroup with it, and parts of a byte.
                 _ if ours == "-" => true,
                 Phase::Start if theirs.ends_with("00m") && amount == "limits/memory" => is_part(ours, theirs),
-                // In between it may have found the cgroup gone.
-                Phase::Start | Phase::Restart | Phase::Deletion if theirs == "-" => true,
+                // In between it may have found the cgroup gone: a kill may have ended the pod.
+                Phase::Start | Phase::Crash | Phase::Restart | Phase::Deletion if theirs == "-" => true,
                 // The kubelet lowers a cgroup's weight before it removes it (`ReduceCPULimits`).
                 Phase::Deletion if amount == "requests/cpu" => theirs == "2m",
                 _ => amount == "limits/memory" && is_in_pages(ours, theirs),

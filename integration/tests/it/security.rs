@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use berth_integration::agent::Settings;
+use berth_integration::cni;
 use berth_integration::node::{Node, POD_LIMIT, PodState};
 use serde_json::{Value, json};
 
@@ -224,10 +225,15 @@ fn shared_processes() -> Result<()> {
 }
 
 fn sysctls() -> Result<()> {
-    let node = Node::start_with(&Settings {
+    let mut node = Node::prepare(&Settings {
         kubelet: json!({ "allowedUnsafeSysctls": ["net.core.somaxconn", "net.ipv4.conf.*"] }),
         ..Settings::default()
     })?;
+    let mut network = cni::network(&node.world.root().join("leases"));
+    let tuning = json!({ "type": "tuning", "sysctl": { "net.core.somaxconn": "222" } });
+    network["plugins"].as_array_mut().context("plugins")?.push(tuning);
+    cni::write(node.cni_conf(), &network)?;
+    node.agent.start()?;
     let with = |name: &str, sysctl: &str, value: &str| {
         main_with(
             name,
@@ -236,7 +242,9 @@ fn sysctls() -> Result<()> {
         )
     };
     node.apply("safe", &with("safe", "net.ipv4.ip_local_port_range", "40000 50000"))?;
+    // A plugin sets it for all, and has not the last word.
     node.apply("allowed", &with("allowed", "net.core.somaxconn", "333"))?;
+    node.apply("plain", &main_with("plain", json!({}), json!({})))?;
     // It is there once CNI plugins have made the interface.
     node.apply("interface", &with("interface", "net.ipv4.conf.eth0.arp_notify", "1"))?;
     node.apply("shm", &with("shm", "kernel.shm_rmid_forced", "1"))?;
@@ -244,6 +252,7 @@ fn sysctls() -> Result<()> {
     for (name, path, value) in [
         ("safe", "net/ipv4/ip_local_port_range", "40000\t50000"),
         ("allowed", "net/core/somaxconn", "333"),
+        ("plain", "net/core/somaxconn", "222"),
         ("shm", "kernel/shm_rmid_forced", "1"),
         ("interface", "net/ipv4/conf/eth0/arp_notify", "1"),
     ] {

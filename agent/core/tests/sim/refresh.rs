@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use berth_core::{
     effect::{Act, Effect},
     event::Event,
+    failure::FailureKind,
     id::{OpId, PodUid, VolumeName},
     pod::{
         actual::Life,
@@ -23,6 +24,7 @@ use crate::{
     lives::{now, running},
     pods,
     run::Run,
+    world::failure,
 };
 
 fn volume(name: &str, kind: ContentKind, source: Projection) -> Volume {
@@ -98,6 +100,26 @@ fn what_shows_a_changed_object_is_made_anew_and_nothing_else() {
     run.advance(Duration::from_secs(600), |_| {});
     run.settle();
     assert_eq!(made(&run), [2, 2, 1], "nothing is made anew for time alone");
+    assert_eq!(run.world.violations, Vec::<String>::new());
+}
+
+/// What waits for an object of its environment begins when that comes, and not when it is tried again.
+#[test]
+fn a_start_that_failed_for_an_object_goes_on_when_that_comes() {
+    let is_start = |effect: &Effect| matches!(effect, Effect::Pod { act: Act::StartContainer(_), .. });
+    let mut run = Run::new();
+    run.settle();
+    run.want(pod());
+    run.until_asked(is_start);
+    let at = run.open.iter().position(is_start).expect("it is asked for");
+    let start = run.open.remove(at).unwrap();
+    let lacks = failure(FailureKind::Config, "secret \"s\" not found");
+    run.handle(Event::Done { op: start.op(), outcome: Err(lacks) });
+    run.settle();
+    assert!(!is_running(&run), "it waits");
+    changed(&mut run, ObjectKind::Secret, "s");
+    run.settle();
+    assert!(is_running(&run));
     assert_eq!(run.world.violations, Vec::<String>::new());
 }
 

@@ -310,15 +310,16 @@ impl PodMachine {
             Ok(other) => fit::unfitting(&other),
             Err(failure) => failure,
         };
-        match starting.end.clone() {
+        // It was not asked for.
+        let is_unasked = failure.kind == FailureKind::Unrecorded && !starting.may_have_run;
+        let is_to_begin = match starting.end.clone() {
             Some(end) if !tells_more(&failure, &starting, &end) => return self.ended(name, end, now),
-            Some(_) => {
-                // It is still to begin: nobody takes it for one that went with this sandbox.
-                if let Some(record) = self.life.record.containers.get_mut(name) {
-                    record.started_in = None;
-                }
-            }
-            None => {}
+            // Nobody takes it for one that went with this sandbox.
+            Some(_) => true,
+            None => is_unasked,
+        };
+        if is_to_begin && let Some(record) = self.life.record.containers.get_mut(name) {
+            record.started_in = None;
         }
         if failure.kind == FailureKind::StartFailed {
             self.notes.push(about(name, Severity::Normal, "Created", CREATED));

@@ -3,6 +3,7 @@
 use berth_core::{
     id::{PodUid, SandboxId},
     oci::ContainerPlan,
+    record::PodRecord,
     spec::{Pod, UserMode},
     users::HostIds,
 };
@@ -13,13 +14,21 @@ impl World {
     /// The network namespace of a sandbox is made, owned by a user namespace of these ids.
     pub(super) fn netns_made(&mut self, pod: &PodUid, sandbox: &SandboxId, ids: Option<HostIds>) {
         let Some(ids) = ids else { return };
-        let others = self.records.values().filter(|record| record.uid != *pod);
+        // The record of a pod that has ended may name ids that it has left: nothing is there that has them.
+        let has_some = |record: &&PodRecord| record.terminal.is_none() || self.has_anything_of(&record.uid);
+        let others = self.records.values().filter(|record| record.uid != *pod).filter(has_some);
         let shared = others.filter(|record| record.ids.is_some_and(|of| overlap(of, ids)));
         let shared: Vec<String> = shared.map(|record| record.uid.to_string()).collect();
         if !shared.is_empty() {
             self.violate(format!("{pod}: has ids of {shared:?}"));
         }
         self.ids.insert(sandbox.clone(), ids);
+    }
+
+    fn has_anything_of(&self, pod: &PodUid) -> bool {
+        self.volumes.iter().any(|(of, _)| of == pod)
+            || self.snapshots.values().chain(self.netns.values()).any(|of| of == pod)
+            || self.sandboxes.values().any(|sandbox| sandbox.pod == *pod)
     }
 
     /// What is made in a sandbox is made for the ids of its network namespace, and a pod that is to have some has.
