@@ -127,7 +127,10 @@ fn containers_under_shims_of_others_are_known_to_have_begun() {
     let (mut record, pod) = recorded_pod();
     let [observed, recorded, made] = ["observed", "recorded", "made"].map(ContainerId::from_known);
     let run = ContainerRecord::begun(recorded.clone(), 0, Mono::default());
-    record.containers.insert(ContainerName::new("c"), ContainerRecord { has_run: true, ..run });
+    record.containers.insert(ContainerName::new("c"), ContainerRecord { has_run: true, ..run.clone() });
+    // An agent was killed before it was begun, or as it was.
+    let run = ContainerRecord { id: made.clone(), has_run: false, ..run };
+    record.containers.insert(ContainerName::new("d"), run);
     let of = |id: &ContainerId, task| ObservedContainer {
         id: id.clone(),
         task,

@@ -85,6 +85,7 @@ fn of_gates(pod: &ApiPod, status: &PodStatus) -> Option<PodStatus> {
 #[cfg(test)]
 mod tests {
     use berth_core::{spec::QosClass, status::Terminated};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
     use serde_json::json;
 
     use super::*;
@@ -187,6 +188,13 @@ mod tests {
         serde_json::from_value(given).unwrap()
     }
 
+    /// CPU and memory that a container requests, and its limits.
+    fn has(pod: &Pod, name: &str) -> (Option<u64>, Option<u64>, Option<u64>, Option<u64>) {
+        let container = pod.all_containers().find(|one| one.name.as_str() == name).unwrap();
+        let (requests, limits) = (&container.resources.requests, &container.resources.limits);
+        (requests.cpu_milli, requests.memory_bytes, limits.cpu_milli, limits.memory_bytes)
+    }
+
     /// Source: `allocated_pods_state` of the kubelet, `pkg/kubelet/allocation/state`.
     #[test]
     fn what_a_pod_has_while_it_waits_for_more_is_what_its_status_says() {
@@ -194,11 +202,6 @@ mod tests {
             "resources": { "requests": { "cpu": "7" }, "limits": { "cpu": "3" } } });
         let (cpu, gib) = (|cores: u64| cores * 1000, |of: u64| of << 30);
         let pending = "PodResizePending";
-        let has = |pod: &Pod, name: &str| {
-            let container = pod.all_containers().find(|one| one.name.as_str() == name).unwrap();
-            let (requests, limits) = (&container.resources.requests, &container.resources.limits);
-            (requests.cpu_milli, requests.memory_bytes, limits.cpu_milli, limits.memory_bytes)
-        };
         let asked = (Some(cpu(2)), Some(gib(2)), Some(cpu(4)), Some(gib(4)));
         let given = waiting(told.clone(), json!({}), pending);
         let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
@@ -239,13 +242,6 @@ mod tests {
         let of_all = whole(before).map(|has| (has.cpu_milli, has.memory_bytes));
         assert_eq!(of_all, Some((Some(cpu(5)), Some(gib(4)))));
 
-        // Another resize is under way: what is in force is less than what is allocated.
-        let behind = json!({ "allocatedResources": { "cpu": "2", "memory": "1Gi" },
-            "resources": { "limits": { "cpu": "1", "memory": "2Gi" } } });
-        let pod = api_pod(&waiting(behind, json!({}), pending), Timestamp::UNIX_EPOCH).unwrap().pod;
-        let before = pod.told_allocated.as_ref().unwrap();
-        assert_eq!(has(before, "c"), (Some(cpu(2)), Some(gib(1)), Some(cpu(2)), Some(gib(2))));
-
         let same = json!({ "allocatedResources": { "cpu": "2", "memory": "2Gi" } });
         let unreadable = json!({ "allocatedResources": { "cpu": "much" } });
         for (has, kind) in
@@ -258,6 +254,50 @@ mod tests {
         given.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "False".into();
         let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
         assert_eq!(pod.told_allocated, None, "it waits no more");
+    }
+
+    #[test]
+    fn what_a_pod_has_as_a_whole_is_told_with_its_overhead() {
+        let with_overhead = |given: &ApiPod| {
+            let mut given = given.clone();
+            let overhead = [("cpu", "500m"), ("memory", "1Gi")];
+            let overhead = overhead.map(|(name, amount)| (name.to_owned(), ApiQuantity(amount.into())));
+            given.spec.as_mut().unwrap().overhead = Some(overhead.into());
+            given
+        };
+        let given = with_overhead(&waiting(
+            json!({}),
+            json!({ "allocatedResources": { "cpu": "5", "memory": "9Gi" } }),
+            "PodResizePending",
+        ));
+        let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+        let of_all = pod.told_allocated.as_ref().unwrap().resources.as_ref().map(|all| &all.requests);
+        let of_all = of_all.map(|has| (has.cpu_milli, has.memory_bytes));
+        assert_eq!(of_all, Some((Some(4500), Some(8 << 30))));
+    }
+
+    #[test]
+    fn what_a_pod_has_amid_another_resize_is_what_was_allocated() {
+        let (cpu, gib) = (|cores: u64| cores * 1000, |of: u64| of << 30);
+        let pending = "PodResizePending";
+        // Nothing of its limits is in force yet.
+        let mut given = waiting(
+            json!({ "allocatedResources": { "cpu": "1", "memory": "1Gi" }, "resources": {} }),
+            json!({}),
+            pending,
+        );
+        let conditions = given.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        conditions.push(PodCondition { type_: "PodResizeInProgress".into(), ..conditions[0].clone() });
+        let pod = api_pod(&given, Timestamp::UNIX_EPOCH).unwrap().pod;
+        let before = pod.told_allocated.as_ref().unwrap();
+        assert_eq!(has(before, "c"), (Some(cpu(1)), Some(gib(1)), Some(cpu(4)), Some(gib(4))));
+
+        // Of its limits less is in force than is allocated.
+        let behind = json!({ "allocatedResources": { "cpu": "2", "memory": "1Gi" },
+            "resources": { "limits": { "cpu": "1", "memory": "2Gi" } } });
+        let pod = api_pod(&waiting(behind, json!({}), pending), Timestamp::UNIX_EPOCH).unwrap().pod;
+        let before = pod.told_allocated.as_ref().unwrap();
+        assert_eq!(has(before, "c"), (Some(cpu(2)), Some(gib(1)), Some(cpu(2)), Some(gib(2))));
     }
 
     /// What its record says that it asks for.

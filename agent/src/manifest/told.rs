@@ -40,6 +40,8 @@ pub(super) fn pending_resize(status: &PodStatus) -> Option<&PodCondition> {
 /// alone. What is allocated outlives a reboot under the kubelet (`allocated_pods_state` in its root directory).
 pub(super) fn allocate(pod: &mut Pod, status: &PodStatus) -> bool {
     let Some(spec) = pod.spec.as_mut() else { return false };
+    // Then what is in force is not what is allocated, and may be nothing.
+    let is_changing = status.conditions.iter().flatten().any(|one| one.type_ == "PodResizeInProgress");
     let before = spec.clone();
     let statuses: Vec<&ContainerStatus> = [&status.init_container_statuses, &status.container_statuses]
         .into_iter()
@@ -49,10 +51,28 @@ pub(super) fn allocate(pod: &mut Pod, status: &PodStatus) -> bool {
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         let Some(told) = statuses.iter().find(|told| told.name == container.name) else { continue };
         let in_force = told.resources.as_ref();
-        take(container.resources.as_mut(), told.allocated_resources.as_ref(), in_force);
+        take(container.resources.as_mut(), told.allocated_resources.as_ref(), in_force, is_changing);
     }
-    take(spec.resources.as_mut(), status.allocated_resources.as_ref(), status.resources.as_ref());
+    // What is told of a pod as a whole has its overhead.
+    let own = |told: &Amounts| without(told, spec.overhead.as_ref());
+    let allocated = status.allocated_resources.as_ref().map(own);
+    let in_force = status.resources.as_ref().map(|all| ResourceRequirements {
+        limits: all.limits.as_ref().map(own),
+        ..ResourceRequirements::default()
+    });
+    take(spec.resources.as_mut(), allocated.as_ref(), in_force.as_ref(), is_changing);
     *spec != before
+}
+
+/// Amounts of a pod without its overhead.
+fn without(told: &Amounts, overhead: Option<&Amounts>) -> Amounts {
+    let milli = |text: &Quantity| text.0.parse::<Amount>().ok().map(Amount::milli);
+    let own = |(name, told): (&String, &Quantity)| {
+        let over = overhead.and_then(|overhead| milli(overhead.get(name)?));
+        let left = over.zip(milli(told)).map(|(over, told)| told.saturating_sub(over));
+        (name.clone(), left.map_or_else(|| told.clone(), |left| Quantity(format!("{left}m"))))
+    };
+    told.iter().map(own).collect()
 }
 
 /// Amounts by the resources that they are of.
@@ -64,12 +84,14 @@ fn take(
     asked: Option<&mut ResourceRequirements>,
     allocated: Option<&Amounts>,
     in_force: Option<&ResourceRequirements>,
+    is_changing: bool,
 ) {
     let Some(asked) = asked else { return };
     static NOTHING: Amounts = Amounts::new();
     let least = in_force.map(|_| &NOTHING);
     let limits = in_force.and_then(|in_force| in_force.limits.as_ref());
-    for (asked, told) in [(&mut asked.requests, allocated.or(least)), (&mut asked.limits, limits.or(least))] {
+    let limits = if is_changing { limits } else { limits.or(least) };
+    for (asked, told) in [(&mut asked.requests, allocated.or(least)), (&mut asked.limits, limits)] {
         let (Some(asked), Some(told)) = (asked, told) else { continue };
         for name in RESIZED {
             match (asked.get_mut(name), told.get(name)) {

@@ -151,10 +151,12 @@ pub(crate) fn main(tests: Vec<Test>) -> ExitCode {
         };
         Trial::test(name, run).with_ignored_flag(is_left_out)
     };
-    let (mut long, others): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.long);
+    // Those that are to be alone come last: whoever waits for all others to end keeps those that could begin meanwhile from it.
+    let (alone, together): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| test.alone);
+    let (mut long, others): (Vec<_>, Vec<_>) = together.into_iter().partition(|test| test.long);
     // Else they would end last, alone.
     long.sort_by_key(|test| Reverse(test.limit));
-    let trials = long.into_iter().chain(others).map(trial).collect();
+    let trials = long.into_iter().chain(others).chain(alone).map(trial).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Logs are long, and what a reader sees of them is often their end.
     for why in REASONS.lock().unwrap_or_else(PoisonError::into_inner).iter() {

@@ -373,8 +373,19 @@ pub struct Preparing {
     pub refused: Option<Refusal>,
     /// Whether the runtime was found to be at its start: one that is asked for now and fails tells nothing of that.
     pub is_under_way: bool,
+    /// What it follows on.
+    pub follows: Follows,
     /// Its end, when that was reported while its layer was being made: an earlier start had worked.
     pub end: Option<Exit>,
+}
+
+/// What a run follows on that is prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follows {
+    /// Nothing, or the end of a run.
+    AnEnd,
+    /// At once on a run that was stopped alone: a kubelet ends the one and begins the other in one go.
+    AStop,
 }
 
 impl Preparing {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    actual::{Preparing, Run, RunEnd},
+    actual::{Follows, Preparing, Run, RunEnd},
     grace,
     machine::{PodMachine, Shared},
     port::{
@@ -11,12 +11,12 @@ use super::{
         image::{ImageFor, ImageUse},
     },
     resource::Resource,
-    restart::{Stopped, is_of_another, next_back_off},
+    restart::{Stopped, due_after_a_stop, is_of_another, next_back_off},
     text::{about, about_pod, pod_text},
 };
 use crate::{
     id::{ContainerId, ContainerName},
-    record::{ContainerRecord, Hooked, Probed, TerminalRecord},
+    record::{ContainerRecord, ExitRecord, Hooked, Probed, TerminalRecord},
     spec::{Container, ContainerKind, HookMoment},
     status::Severity,
     time::{Mono, Now},
@@ -58,6 +58,7 @@ impl PodMachine {
         let Some(container) = self.container(name) else { return };
         let longest = shared.config.crash_backoff_max;
         let stopped = self.how_it_stopped(name);
+        let mut follows = Follows::AnEnd;
         let containers = &mut self.life.record.containers;
         let rootfs = match containers.get_mut(name) {
             None => {
@@ -66,6 +67,10 @@ impl PodMachine {
                 Resource::Absent
             }
             Some(record) if record.exit.is_some() => {
+                let waits = |exit: &ExitRecord| due_after_a_stop(record, exit) > exit.at;
+                if stopped == Stopped::Alone && !record.exit.as_ref().is_some_and(waits) {
+                    follows = Follows::AStop;
+                }
                 record.backoff = next_back_off(record, stopped, longest, now);
                 record.renew(&self.life.record.uid, name);
                 record.begun_at = now;
@@ -92,6 +97,7 @@ impl PodMachine {
             rootfs,
             refused: None,
             is_under_way: false,
+            follows,
             end: None,
         };
         self.set_run(name, Run::Preparing(preparing));

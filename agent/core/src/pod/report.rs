@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    actual::{Preparing, Run, RunEnd, Running, Stage},
+    actual::{Follows, Preparing, Run, RunEnd, Running, Stage},
     machine::PodMachine,
     plan::{Over, is_ending, over},
     port::{
@@ -96,7 +96,7 @@ impl PodMachine {
             // It was taken to run while its shim did not answer. Should its start fail, no shim tells of that, and one that was
             // never asked for no shim knows: it is asked for again, which finds it.
             ObservedTask::Absent | ObservedTask::Created | ObservedTask::Starting => {
-                self.set_run(name, Run::Preparing(again(running.hash, task)));
+                self.prepare_again(name, running.hash, task);
             }
         }
     }
@@ -283,7 +283,8 @@ pub(super) fn seen(id: &SandboxId, observation: &Observation) -> Seen {
 pub(super) fn again(hash: u64, task: &ObservedTask) -> Preparing {
     let is_under_way = *task == ObservedTask::Starting;
     let (image, rootfs) = (ImageUse::Wanted, Resource::Unknown);
-    Preparing { hash, image, is_image_told: true, rootfs, refused: None, is_under_way, end: None }
+    let (refused, follows, end) = (None, Follows::AnEnd, None);
+    Preparing { hash, image, is_image_told: true, rootfs, refused, is_under_way, follows, end }
 }
 
 #[cfg(test)]

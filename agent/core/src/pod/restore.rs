@@ -248,7 +248,7 @@ impl PodMachine {
             ObservedTask::Created | ObservedTask::Starting | ObservedTask::Absent | ObservedTask::Unknown
                 if alive != Alive::No =>
             {
-                self.set_run(name, Run::Preparing(again(hash, task)));
+                self.prepare_again(name, hash, task);
             }
             ObservedTask::Absent if seen.is_none() => {
                 // The runtime never heard of it: the agent ended between its record and the start, or took it down by an old record.
@@ -256,10 +256,8 @@ impl PodMachine {
                 if let Some(record) = self.life.record.containers.get_mut(name) {
                     record.started_in = None;
                     record.stopping = None;
-                    record.probed = Probed::default();
-                    record.hooked = Hooked::default();
                 }
-                self.set_run(name, Run::Preparing(again(hash, task)));
+                self.prepare_again(name, hash, task);
             }
             ObservedTask::Running { .. }
             | ObservedTask::Created
@@ -267,6 +265,18 @@ impl PodMachine {
             | ObservedTask::Absent
             | ObservedTask::Unknown => self.ended(name, self.lost(now), now),
         }
+    }
+
+    /// A run that is to be started, though it is not known with what. Where there is no process, whatever was known of one was of another, whose
+    /// end could not be written down.
+    pub(super) fn prepare_again(&mut self, name: &ContainerName, hash: u64, task: &ObservedTask) {
+        if *task == ObservedTask::Absent
+            && let Some(record) = self.life.record.containers.get_mut(name)
+        {
+            record.probed = Probed::default();
+            record.hooked = Hooked::default();
+        }
+        self.set_run(name, Run::Preparing(again(hash, task)));
     }
 
     fn has_run(&self, name: &ContainerName) -> bool {

@@ -1,7 +1,7 @@
 //! Whose turn it is to start: init containers one after the other, then the main containers; ephemeral containers at any time.
 
 use super::{
-    actual::{Life, Run},
+    actual::{Follows, Life, Run},
     probe::has_started,
 };
 use crate::spec::{Container, ContainerKind};
@@ -18,11 +18,16 @@ pub(super) fn is_initialized(life: &Life) -> bool {
     life.spec.containers.iter().any(|main| life.record.was_begun_here(&main.name))
 }
 
-/// Whether a main container runs: while one does, sidecars that run again hold up nobody. When none does, the last sidecar comes first
-/// (`computeInitContainerActions`).
+/// Whether a main container runs, or may: while one does, sidecars that run again hold up nobody. When none does, the last sidecar comes first
+/// (`computeInitContainerActions`). One that was stopped alone ran when that was decided.
 pub(super) fn has_main_running(life: &Life) -> bool {
-    let mut runs = life.spec.containers.iter().map(|main| life.run(&main.name));
-    runs.any(|run| matches!(run, Run::Starting(_) | Run::Running(_)))
+    life.spec.containers.iter().any(|main| match life.run(&main.name) {
+        Run::Starting(_) | Run::Running(_) => true,
+        Run::Preparing(next) => {
+            life.may_have_run(&main.name) || (next.follows == Follows::AStop && next.refused.is_none())
+        }
+        Run::Idle | Run::BackingOff | Run::Ended(_) => false,
+    })
 }
 
 /// Whether all init containers before this one have ended well and all sidecars before it have started.

@@ -6,7 +6,7 @@ use berth_core::{
     id::{ContainerName, ImageRef},
     observation::Exit,
     pod::{
-        actual::{Actual, Life, Preparing, Run, Running},
+        actual::{Actual, Follows, Life, Preparing, Run, Running},
         port::{hook::Hooking, image::ImageUse, sandbox::Up, signal::Stop},
         resource::Resource,
     },
@@ -100,7 +100,15 @@ pub(crate) fn prepared(life: &mut Life, one: &str) {
     let image = ImageUse::Ready(crate::world::image_info(&ImageRef::new("busybox:1")));
     let rootfs = Resource::Ready(Arc::default());
     let is_image_told = false;
-    let preparing =
-        Preparing { hash: 1, image, is_image_told, rootfs, refused: None, is_under_way: false, end: None };
+    let preparing = Preparing {
+        hash: 1,
+        image,
+        is_image_told,
+        rootfs,
+        refused: None,
+        is_under_way: false,
+        follows: Follows::AnEnd,
+        end: None,
+    };
     life.actual.containers.insert(name(one), Run::Preparing(preparing));
 }

@@ -117,6 +117,8 @@ struct Account {
     made_first: BTreeMap<(ContainerId, SandboxId), Amounts>,
     /// How often a run of a container was taken down by an old record, or refused without a new one, and may begin again under its id.
     begun_again: BTreeMap<ContainerName, usize>,
+    /// Main containers that might begin when that was to be written down.
+    decided: BTreeSet<ContainerId>,
     /// How often all its containers began anew.
     round: u32,
     /// What was told to have happened to its containers: how often, by container and reason.
@@ -143,6 +145,7 @@ impl Account {
             made_first: BTreeMap::new(),
             begun_again: BTreeMap::new(),
             round: 0,
+            decided: BTreeSet::new(),
             events: BTreeMap::new(),
         }
     }
@@ -428,6 +431,7 @@ impl Oracle {
         });
         account.intended = Some(record.clone());
         account.is_being_written = true;
+        account.decide(record);
         for container in record.containers.values() {
             if let Some(run) = account.find_mut(&container.id) {
                 run.stopped = container.stopping.map(|stopping| stopping.began);

@@ -8,7 +8,7 @@ use berth_core::{
     failure::{Failure, FailureKind},
     id::{OpId, VolumeName},
     pod::{
-        actual::{Actual, EndedRun, Life, Refusal, Run},
+        actual::{Actual, EndedRun, Follows, Life, Preparing, Refusal, Run},
         plan::{Network, World, plan},
         port::{
             image::{ImageFor, ImageUse},
@@ -649,52 +649,95 @@ fn a_start_that_nobody_answered_is_looked_at_before_it_is_given_up() {
     assert_eq!(planned(&life), Plan { wake_at: Some(Mono(NOW) + Duration::from_secs(5)), ..Plan::default() });
 }
 
+fn preparing<'a>(life: &'a mut Life, one: &str) -> &'a mut Preparing {
+    let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name(one)) else {
+        panic!("it is prepared")
+    };
+    preparing
+}
+
+/// The next run is prepared of a container that has failed.
+fn again(life: &mut Life, one: &str) {
+    exited(life, one, 1);
+    let record = record(life, one);
+    record.last_exit = record.exit.take();
+    record.last_in = record.started_in.take();
+    prepared(life, one);
+}
+
+/// It waits for its next run.
+fn backs_off(life: &mut Life, one: &str) {
+    again(life, one);
+    life.actual.containers.insert(name(one), Run::BackingOff);
+}
+
+/// A pod whose container `web` is prepared again.
+fn with_web_again(all: &[&str]) -> Life {
+    let mut life = furnished(pods::pod("web", all));
+    all.iter().filter(|one| one.starts_with("init-")).for_each(|one| exited(&mut life, one, 0));
+    again(&mut life, "web");
+    life
+}
+
+/// The same, while its sidecar `side-a` waits.
+fn without_sidecar(all: &[&str]) -> Life {
+    let mut life = with_web_again(all);
+    backs_off(&mut life, "side-a");
+    life
+}
+
+/// What is started.
+fn starts(life: &Life) -> Vec<Step> {
+    planned(life).steps.into_iter().filter(|step| matches!(step, Step::Start(_))).collect()
+}
+
 /// Source: `computeInitContainerActions` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`, which counts main containers that are
 /// created or running, and then goes by the last init container.
 #[test]
 fn main_containers_that_run_again_wait_for_the_last_sidecar() {
-    let again = |life: &mut Life, one: &str| {
-        exited(life, one, 1);
-        let record = record(life, one);
-        record.last_exit = record.exit.take();
-        record.last_in = record.started_in.take();
-        prepared(life, one);
-    };
-    let waits = |life: &mut Life, one: &str| {
-        again(life, one);
-        life.actual.containers.insert(name(one), Run::BackingOff);
-    };
-    let of = |all: &'static [&'static str]| {
-        let mut life = furnished(pods::pod("web", all));
-        all.iter().filter(|one| one.starts_with("init-")).for_each(|one| exited(&mut life, one, 0));
-        again(&mut life, "web");
-        life
-    };
-    let starts = |life: &Life| -> Vec<Step> {
-        planned(life).steps.into_iter().filter(|step| matches!(step, Step::Start(_))).collect()
-    };
-
-    let mut life = of(&["side-a", "web"]);
-    waits(&mut life, "side-a");
+    let web = || vec![Step::Start(name("web"))];
+    let mut life = without_sidecar(&["side-a", "web"]);
     assert_eq!(starts(&life), [], "the sidecar waits");
     again(&mut life, "side-a");
     assert_eq!(starts(&life), [Step::Start(name("side-a"))], "the sidecar comes first");
     runs(&mut life, "side-a");
-    assert_eq!(starts(&life), [Step::Start(name("web"))], "the sidecar runs");
+    assert_eq!(starts(&life), web(), "the sidecar runs");
+    pods::edit(Arc::make_mut(&mut life.spec), "side-a").probes.startup = Some(pods::probe());
+    assert_eq!(starts(&life), [], "it runs, and has not started");
 
-    let mut life = of(&["side-a", "web", "log"]);
-    waits(&mut life, "side-a");
+    let mut life = without_sidecar(&["side-a", "web", "log"]);
+    let (exit, message) = (exit(0), TerminationMessage::Unread);
+    let ended = EndedRun { exit, message, shown_since: None, at: Mono(NOW) };
+    life.actual.containers.insert(name("log"), Run::Ended(ended));
+    assert_eq!(starts(&life), [], "another main container has ended");
     runs(&mut life, "log");
-    assert_eq!(starts(&life), [Step::Start(name("web"))], "another main container runs");
-    waits(&mut life, "log");
+    assert_eq!(starts(&life), web(), "it runs");
+    backs_off(&mut life, "log");
     assert_eq!(starts(&life), [], "it waits, too");
 
-    let mut life = of(&["side-a", "side-b", "web"]);
-    waits(&mut life, "side-a");
+    let mut life = without_sidecar(&["side-a", "side-b", "web"]);
     runs(&mut life, "side-b");
-    assert_eq!(starts(&life), [Step::Start(name("web"))], "the last sidecar runs");
+    assert_eq!(starts(&life), web(), "the last sidecar runs");
+    assert_eq!(starts(&without_sidecar(&["side-a", "init-b", "web"])), web(), "an init container is last");
+}
 
-    let mut life = of(&["side-a", "init-b", "web"]);
-    waits(&mut life, "side-a");
-    assert_eq!(starts(&life), [Step::Start(name("web"))], "an init container is last");
+/// They run, as far as a kubelet knows that sees them begun, or decides to stop and to begin them in one go.
+#[test]
+fn main_containers_that_may_run_or_are_replaced_wait_for_no_sidecar() {
+    let refused = |kind| {
+        let retry = Retry { at: Mono(NOW), ..failed(kind, Duration::ZERO) };
+        Some(Refusal { reason: "RunContainerError", retry })
+    };
+    let web = vec![Step::Start(name("web"))];
+    for (kind, expected) in [(FailureKind::Unknown, web.clone()), (FailureKind::Transient, vec![])] {
+        let mut life = without_sidecar(&["side-a", "web"]);
+        record(&mut life, "web").started_in = Some(0);
+        preparing(&mut life, "web").refused = refused(kind);
+        assert_eq!(starts(&life), expected, "{kind:?}");
+    }
+    let mut life = without_sidecar(&["side-a", "web"]);
+    preparing(&mut life, "web").follows = Follows::AStop;
+    assert_eq!(starts(&life), web, "it goes on at once");
+    preparing(&mut life, "web").refused = refused(FailureKind::Transient);
+    assert_eq!(starts(&life), [], "it could not");
 }

@@ -27,7 +27,7 @@ const SEEDS: u64 = 700;
 /// The same of lives in a cluster.
 const SEEDS_IN_A_CLUSTER: u64 = 60;
 /// Seeds beyond those that found something once.
-const FOUND: [u64; 2] = [1103, 2077];
+const FOUND: [u64; 4] = [1103, 2077, 2911, 3138];
 /// The same in a cluster.
 const FOUND_IN_A_CLUSTER: [u64; 19] = [
     170, 203, 290, 425, 556, 595, 846, 1020, 1038, 1158, 1441, 1477, 1849, 2258, 2940, 3627, 3659, 8176, 9014,

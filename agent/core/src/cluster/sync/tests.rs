@@ -305,6 +305,16 @@ fn another_status_than_the_one_that_was_refused_is_tried_at_once() {
         }
         now = NOW;
     }
+    // It was shown while the other one was under way, which is refused then.
+    let (mut between, earlier) = {
+        let mut sync = listed(vec![api("web", 1, json!({}))]);
+        sync.published(uid("web"), node("web", json!({"phase": "Running"})));
+        let earlier = only(&mut sync, NOW);
+        (sync, earlier)
+    };
+    between.published(uid("web"), node("web", json!({"phase": "Failed"})));
+    between.answered(earlier.op, Answer::Refused, NOW, 1.0);
+    only(&mut between, NOW);
     // A server that is busy is left alone whatever there is to tell.
     sync.published(uid("web"), node("web", json!({"phase": "Pending"})));
     let request = only(&mut sync, NOW);

@@ -152,9 +152,11 @@ impl<'a> Planner<'a> {
         let ends = pod.map_or(stopping.deadline, |pod| stopping.deadline.min(pod));
         let waits = running.stop == Stop::No && record.hooked.signalled.is_none() && may_wait(container);
         if waits {
-            let is_held = all.is_none()
+            // No hook is begun when its time is over.
+            let is_held = !self.has_come(ends)
+                && all.is_none()
                 && (self.pre_stop(container, running, record) == Turn::Later || turn == Turn::Later);
-            if self.has_come(ends) || !is_held {
+            if !is_held {
                 self.push(Step::Term(name.clone()));
             }
             return;

@@ -9,7 +9,7 @@ use crate::{
     id::{ContainerId, ContainerName},
     observation::Observation,
     pod::{
-        actual::{Preparing, Running},
+        actual::{Follows, Preparing, Running},
         port::{
             hook::Hooking,
             image::ImageUse,
@@ -374,6 +374,7 @@ fn only_what_runs_and_goes_on_changes_while_it_runs() {
         rootfs: Resource::Absent,
         refused: None,
         is_under_way: false,
+        follows: Follows::AnEnd,
         end: None,
     };
     pod.set_run(&web(), Run::Preparing(again));

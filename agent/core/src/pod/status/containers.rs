@@ -159,7 +159,7 @@ fn states<'a>(
                 None => (ContainerState::Terminated(terminated(life, exit)), last),
             },
             // What was being made is gone again.
-            None if life.stage() != Stage::Run => being_made(life, container, record),
+            None if life.stage() != Stage::Run || last.is_some() => being_made(life, container, record),
             None => (without_target(life, container).unwrap_or_else(|| default_waiting(life)), last),
         },
     }
@@ -173,9 +173,7 @@ fn being_made<'a>(
     record: &'a ContainerRecord,
 ) -> (ContainerState, Option<&'a ExitRecord>) {
     let Some(before) = record.last_exit.as_ref() else { return (default_waiting(life), None) };
-    // One that ended in this sandbox has ended, whatever the next one waits for.
-    let is_here = record.last_in == Some(life.record.sandbox);
-    if record.anew || !(is_here || is_in_turn(life, container)) {
+    if record.anew || !has_had_its_turn(life, container) {
         return (default_waiting(life), Some(before));
     }
     // Another run is made of it, against its policy.
@@ -190,6 +188,12 @@ fn being_made<'a>(
         return (failed, Some(before));
     }
     (ContainerState::Terminated(terminated(life, before)), None)
+}
+
+/// Whether it is a container's turn, or was in this sandbox: one that has ended has ended, whatever its next run waits for.
+fn has_had_its_turn(life: &Life, container: &Container) -> bool {
+    let record = life.record.containers.get(&container.name);
+    record.is_some_and(|record| record.last_in == Some(life.record.sandbox)) || is_in_turn(life, container)
 }
 
 /// Whether a run that was stopped alone is followed by another, which the policy alone would not have. It is never shown to have ended:
@@ -256,7 +260,7 @@ fn waiting_for(life: &Life, message: &str) -> ContainerState {
 
 /// What holds a run up is shown when it is its turn: the image of a main container may be missing long before.
 fn held_up(life: &Life, container: &Container, preparing: &Preparing) -> Option<ContainerState> {
-    if !is_in_turn(life, container) {
+    if !has_had_its_turn(life, container) {
         return None;
     }
     let waiting =

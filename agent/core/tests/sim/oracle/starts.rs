@@ -3,8 +3,9 @@
 use std::{mem, sync::Arc, time::Duration};
 
 use berth_core::{
-    id::{ContainerName, PodUid, SandboxId},
+    id::{ContainerId, ContainerName, PodUid, SandboxId},
     pod::port::start::StartRequest,
+    record::{ContainerRecord, PodRecord},
     spec::{Container, ContainerKind, RestartPolicy},
     time::Now,
 };
@@ -154,8 +155,26 @@ impl Account {
         Ok(())
     }
 
-    /// While no main container runs, as far as is known, the last sidecar has to.
+    /// Starts of main containers that are to be written down: what is known of the last sidecar by then counts.
+    pub(super) fn decide(&mut self, record: &PodRecord) {
+        let is_new = |(_, run): &(&ContainerName, &ContainerRecord)| {
+            run.started_in.is_some() && self.find(&run.id).is_none()
+        };
+        let may_begin = |(name, _): &(&ContainerName, &ContainerRecord)| {
+            self.goes_on_beside(name, &record.sandbox_id).is_ok()
+        };
+        let begun = record.containers.iter().filter(is_new).filter(may_begin);
+        let decided: Vec<ContainerId> = begun.map(|(_, run)| run.id.clone()).collect();
+        self.decided.extend(decided);
+    }
+
+    /// While no main container runs, as far as is known, the last sidecar has to. One that was stopped alone goes on at once.
     fn goes_on_beside(&self, name: &ContainerName, sandbox: &SandboxId) -> Result<(), String> {
+        let intended = self.intended.as_ref().and_then(|record| record.containers.get(name));
+        let is_decided = intended.is_some_and(|run| self.decided.contains(&run.id));
+        if is_decided || self.last_run(name).is_some_and(Run::is_replaced) {
+            return Ok(());
+        }
         let mut mains = self.spec.containers.iter().flat_map(|one| self.runs_of(&one.name));
         let last = self.spec.init_containers.last().filter(|one| one.kind == ContainerKind::Sidecar);
         let Some(last) = last.filter(|_| !mains.any(|run| run.sandbox == *sandbox && !run.is_told)) else {
