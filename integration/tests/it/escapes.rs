@@ -81,15 +81,14 @@ fn told() -> Result<()> {
 /// program that it sees run and is not its own, and writes into it once that has ended. A copy of its shell on the node, which it enters in the
 /// same way, it does write into.
 fn whole(runtime: &str) -> Result<()> {
-    const ROUNDS: usize = 20;
+    const ROUNDS: usize = 40;
     const THIEF: &str = r##"
         printf '#!/proc/self/exe\n' > /bin/entered; chmod 755 /bin/entered
         while :; do
             for exe in /proc/[0-9]*/exe; do
-                program=$(readlink $exe)
-                case "$program" in ""|/bin/busybox) continue;; esac
+                case "$(readlink $exe)" in ""|/bin/busybox) continue;; esac
                 (
-                    exec 3< $exe; echo "$program" >> /tmp/met; tries=0
+                    exec 3< $exe; tries=0
                     while ! echo x >> /proc/self/fd/3 && [ $tries -lt 40 ]; do tries=$((tries + 1)); sleep 0.05; done
                 )
             done
@@ -122,15 +121,12 @@ fn whole(runtime: &str) -> Result<()> {
         exec(&thief, "main", &["/v/busybox", "sleep", "0.5"])?;
         Ok(fs::read(&control)? != control_before)
     })?;
-    inside(&thief, ": > /tmp/met")?;
-    let mut entered = 0;
-    eventually("a program of who enters to be met", &true, || {
-        entered += 1;
-        // It never ends well: what is executed is no program of the container's.
-        let _failed = exec(&thief, "main", &["/bin/entered"]);
-        Ok(entered >= ROUNDS && !inside(&thief, "cat /tmp/met")?.trim().is_empty())
-    })?;
     let first = rounds()?;
+    for _ in 0..ROUNDS {
+        // It never ends well: what is executed is no program of the container's. A runtime that keeps its own from the container's eyes
+        // is not met at all.
+        let _failed = exec(&thief, "main", &["/bin/entered"]);
+    }
     eventually("the container to look again", &true, || Ok(rounds()? > first + 1))?;
     ensure!(fs::read(&program)? == program_before?, "{} was written into", program.display());
     node.apply("fine", &sleeper("fine"))?;
