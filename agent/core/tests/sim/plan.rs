@@ -22,7 +22,7 @@ use berth_core::{
         step::{Plan, PodResource, Step},
     },
     record::{EndedBy, Goal, RestartBackoff, TerminalRecord, TerminationRecord},
-    spec::{ImagePullPolicy, Pod, RestartPolicy, Source, Sysctl},
+    spec::{Hook, HookMoment, ImagePullPolicy, Pod, RestartPolicy, Source, Sysctl},
     time::Mono,
 };
 
@@ -689,6 +689,26 @@ fn without_sidecar(all: &[&str]) -> Life {
 /// What is started.
 fn starts(life: &Life) -> Vec<Step> {
     planned(life).steps.into_iter().filter(|step| matches!(step, Step::Start(_))).collect()
+}
+
+/// Others were being stopped to begin anew together when the pod came to its end.
+#[test]
+fn what_stops_with_its_pod_has_the_pods_time_and_its_hook() {
+    let stop = |began: u64, deadline: u64| TerminationRecord {
+        began: Mono(Duration::from_secs(began)),
+        deadline: Mono(Duration::from_secs(deadline)),
+    };
+    let (together, with_pod) = (stop(997, 999), stop(998, 1028));
+    for (stopping, expected) in
+        [(together, Step::Term(name("web"))), (with_pod, Step::RunHook(name("web"), HookMoment::PreStop))]
+    {
+        let mut life = running(&["web"], RestartPolicy::Always);
+        let hook = Hook::Exec(vec!["do".into()]);
+        pods::edit(Arc::make_mut(&mut life.spec), "web").lifecycle.pre_stop = Some(hook);
+        (life.record.restarting, life.record.termination) = (Some(together), Some(with_pod));
+        record(&mut life, "web").stopping = Some(stopping);
+        assert_eq!(planned(&life).steps, [expected], "{stopping:?}");
+    }
 }
 
 /// Source: `computeInitContainerActions` of `pkg/kubelet/kuberuntime/kuberuntime_container.go`, which counts main containers that are
