@@ -101,7 +101,8 @@ fn starts() -> Vec<Case> {
             "proc-mount-unmasked",
             json!({ "securityContext": { "procMount": "Unmasked" } }),
             json!({ "hostUsers": false }),
-        ),
+        )
+        .until(backs_off),
     ]
 }
 

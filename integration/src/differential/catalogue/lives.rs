@@ -129,7 +129,9 @@ fn inits() -> Vec<Case> {
             init(json!([sidecar(once, with(kept, json!({ "startupProbe": first })))]), volume),
         )
         .until(|pod| pod["status"]["initContainerStatuses"][0]["restartCount"] == 2),
-        telling("sidecar-crashes", init(json!([sidecar("exit 1", json!({}))]), json!({}))).until(backs_off),
+        // Long enough that a kubelet, which looks once a second, sees it run.
+        telling("sidecar-crashes", init(json!([sidecar("sleep 3; exit 1", json!({}))]), json!({})))
+            .until(backs_off),
     ]
 }
 
