@@ -66,13 +66,17 @@ pub(super) fn allocate(pod: &mut Pod, status: &PodStatus) -> bool {
 
 /// Amounts of a pod without its overhead.
 fn without(told: &Amounts, overhead: Option<&Amounts>) -> Amounts {
-    let milli = |text: &Quantity| text.0.parse::<Amount>().ok().map(Amount::milli);
     let own = |(name, told): (&String, &Quantity)| {
         let over = overhead.and_then(|overhead| milli(overhead.get(name)?));
         let left = over.zip(milli(told)).map(|(over, told)| told.saturating_sub(over));
         (name.clone(), left.map_or_else(|| told.clone(), |left| Quantity(format!("{left}m"))))
     };
     told.iter().map(own).collect()
+}
+
+/// Thousandths of what is written.
+fn milli(text: &Quantity) -> Option<i64> {
+    text.0.parse::<Amount>().ok().map(Amount::milli)
 }
 
 /// Amounts by the resources that they are of.
@@ -86,8 +90,8 @@ fn take(
     in_force: Option<&ResourceRequirements>,
     is_changing: bool,
 ) {
-    let Some(asked) = asked else { return };
     static NOTHING: Amounts = Amounts::new();
+    let Some(asked) = asked else { return };
     let least = in_force.map(|_| &NOTHING);
     let limits = in_force.and_then(|in_force| in_force.limits.as_ref());
     let limits = if is_changing { limits } else { limits.or(least) };
@@ -103,7 +107,6 @@ fn take(
     }
     // What is in force may not be what is allocated yet.
     let (Some(requests), Some(limits)) = (&asked.requests, &mut asked.limits) else { return };
-    let milli = |text: &Quantity| text.0.parse::<Amount>().ok().map(Amount::milli);
     for name in RESIZED {
         if let (Some(request), Some(limit)) = (requests.get(name), limits.get_mut(name))
             && milli(request) > milli(limit)

@@ -133,11 +133,9 @@ fn of_many_ephemeral_containers_two_begin_at_once() {
     // Those that were tried least come first, however long the others hang.
     for (one, tries) in [("debug-a", 3), ("debug-b", 2), ("debug-c", 0)] {
         self::prepared(&mut life, one);
-        let Some(Run::Preparing(preparing)) = life.actual.containers.get_mut(&name(one)) else {
-            panic!("it is prepared")
-        };
         let retry = Retry { at: Mono(NOW), tries, ..failed(FailureKind::Unknown, Duration::ZERO) };
-        preparing.refused = (tries > 0).then_some(Refusal { reason: "RunContainerError", retry });
+        preparing(&mut life, one).refused =
+            (tries > 0).then_some(Refusal { reason: "RunContainerError", retry });
     }
     assert_eq!(planned(&life).steps, starts(&["debug-c", "debug-b"]));
 }

@@ -95,13 +95,12 @@ impl Kept {
     fn fresh(name: &str) -> Result<Self> {
         let all = components::workspace().join("target/conformance");
         files::make_dir(&all)?;
+        let dir = all.join(name);
         let lock = files::create(all.join(format!("{name}.lock")))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-            let name = all.join(name);
             anyhow!(errno)
-                .context(format!("another run writes into {}: wait until it has ended", name.display()))
+                .context(format!("another run writes into {}: wait until it has ended", dir.display()))
         })?;
-        let dir = all.join(name);
         if dir.exists() {
             files::remove_dir(&dir)?;
         }

@@ -160,7 +160,7 @@ fn states<'a>(
             },
             // What was being made is gone again.
             None if life.stage() != Stage::Run || last.is_some() => being_made(life, container, record),
-            None => (without_target(life, container).unwrap_or_else(|| default_waiting(life)), last),
+            None => (without_target(life, container).unwrap_or_else(|| default_waiting(life)), None),
         },
     }
 }
